@@ -1,4 +1,4 @@
-"""The package's own tables of facts, which are text files beside the modules that read them."""
+"""The package's own tables of facts: text files beside the modules that read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def sections(path: Path) -> dict[str, list[str]]:
-    """Return the lines below each head, ``[head]``, without comments and empty lines; what stands before the first head is below ``""``."""
+    """Return the lines below each head, ``[head]``, without comments and empty lines; lines before the first head are below ``""``."""
     found: dict[str, list[str]] = {}
     head = ""
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -21,7 +21,7 @@ def sections(path: Path) -> dict[str, list[str]]:
 
 
 def setting(text: str) -> Any:
-    """Return a value as a table has it: a number, ``true``, ``false`` or ``null`` as in JSON, else a text."""
+    """Return a value of a table: a number, ``true``, ``false`` or ``null`` as in JSON, else a text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -29,7 +29,7 @@ def setting(text: str) -> Any:
 
 
 def columns(words: Iterable[str], names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the words of a row behind each of some column names, empty where a row has no such column."""
+    """Return the words of a row behind each column name; none where the row does not have the column."""
     given: dict[str, list[str]] = {name: [] for name in names}
     column = ""
     for word in words:

@@ -1,8 +1,7 @@
-"""Every error that align_hooks raises on purpose.
+"""The errors that align_hooks raises on purpose, each with its exit code; a message is one line that names the thing, the place and the
+way out.
 
-Each class is one kind of trouble and carries the exit code that the contract gives to it. A message is one line that
-names the thing, the place and the way out. None derives from ImportError or OSError: frameworks wrap their imports and
-their file access in broad handlers, which would swallow the news.
+None derives from ImportError or OSError, which frameworks catch around imports and file access.
 """
 
 from __future__ import annotations
@@ -11,43 +10,43 @@ import difflib
 from collections.abc import Iterable
 
 LONG = 200
-"""Letters of what a person wrote that a message repeats."""
+"""The most letters of a person's text that a message repeats."""
 
 
 class AlignHooksError(Exception):
-    """Base of all errors raised on purpose; a launcher prints its message and exits with ``exit_code``."""
+    """The base of all errors raised on purpose; a launcher prints the message and exits with ``exit_code``."""
 
     exit_code = 2
 
 
 def in_a_line(error: BaseException) -> str:
-    """Any error by its type and the first line of what it says."""
+    """Return any error's type and the first line of its message."""
     try:
         text = str(error).strip().splitlines()
-    except Exception:  # the class is a framework's, and its words may fail as its work did
+    except Exception:  # the class is a framework's, whose __str__ may fail
         text = []
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 def printable(text: str) -> str:
-    """Foreign text in one line that shows all of it: controls, marks of direction, surrogates and separators of lines as their escapes."""
+    """Return foreign text in one line, with escapes for controls, marks of direction, surrogates and line separators."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode() for letter in text)
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return the question whether the nearest of the known names was meant; empty where none is near."""
+    """Return the question whether the nearest known name was meant; empty where none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say that nothing of a kind has a name, and which was meant where one is near."""
+    """Return the statement that nothing of a kind has a name, and the question of :func:`meant`."""
     question = meant(name, known)
     return f"there is no {kind} {shown(name)!r}{question and f'; {question}'}"
 
 
 def shown(text: str) -> str:
-    """What a person wrote, as a message repeats it: in one line, and cut where it is long."""
+    """Return a person's text as a message repeats it: in one line, and cut where it is long."""
     return printable(text if len(text) <= LONG else f"{text[:LONG]}…")
 
 
@@ -60,7 +59,7 @@ class UnsupportedVersion(AlignHooksError):
 
 
 class AttachError(AlignHooksError):
-    """A seam that a hook needs is not where it was in every supported version."""
+    """A patch point of a hook is missing, or was patched after us."""
 
 
 class RefusedRun(AlignHooksError):
@@ -68,12 +67,12 @@ class RefusedRun(AlignHooksError):
 
 
 class RecordError(AlignHooksError):
-    """A record is missing, not whole, foreign, or contradicts itself."""
+    """A record is missing, incomplete, foreign, or contradicts itself."""
 
     exit_code = 3
 
 
 class NothingRecorded(AlignHooksError):
-    """Something that was asked for never happened, or recording stopped before the run did."""
+    """A request never happened, or recording stopped before the run did."""
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""What is optional: the packages of an extra, and the command that installs them."""
+"""Optional packages: the extras, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from align_hooks.errors import AlignHooksError
 
 
 def installing(*extras: str) -> str:
-    """The command that installs what ``extras`` bring, by the packages' own names: no index has this project, and one may get another of
-    its name. Where it runs without being installed, that names its folder's extras."""
+    """Return the command that installs the packages of ``extras``, or the extras of this folder where the project is not installed."""
     from packaging.requirements import Requirement
 
     try:
-        wanted = [Requirement(text) for text in requires("align-hooks") or ()]
+        known = [Requirement(text) for text in requires("align-hooks") or ()]
     except PackageNotFoundError:
         return shlex.join(["pip", "install", f".[{','.join(extras)}]"])
-    brought = [one for one in wanted if one.marker is not None and any(one.marker.evaluate({"extra": extra}) for extra in extras)]
-    named = dict.fromkeys(str(one).partition(";")[0].strip() for one in brought)
-    return shlex.join(["pip", "install", *named])
+    # by their own names, as no index has this project, and one may have another of its name
+    wanted = [one for one in known if one.marker is not None and any(one.marker.evaluate({"extra": extra}) for extra in extras)]
+    return shlex.join(["pip", "install", *dict.fromkeys(str(one).partition(";")[0].strip() for one in wanted)])
 
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Let ``what`` import packages of an ``extra``.
-
-    :raises AlignHooksError: one is not installed.
-    """
+    """Let ``what`` import packages of an ``extra``; raises AlignHooksError where one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,8 +1,7 @@
-"""Every ``ALIGN_HOOKS_*`` variable: its name, how it is read, what it does.
+"""Every ``ALIGN_HOOKS_*`` variable: its name, its parser, its effect (for a recorded quantity see :mod:`.quantities`).
 
-This file is the only definition; what a variable that asks for a recorded quantity does, its quantity says (:mod:`.quantities`). The
-``env`` command, the table of docs/reference.md, the refusal of unknown names and the settings kept in a record are all made from the fields
-below. Parsing happens once, from a mapping that the caller passes in (``os.environ`` in the runners), and reports every problem at once.
+The ``env`` command, the table of docs/reference.md, the refusal of unknown names and the settings in a record are made from the fields of
+:class:`Settings`. Parsing reports every problem at once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from align_hooks.quantities.weights import WEIGHTS
 
 PREFIX = "ALIGN_HOOKS_"
 DIGITS = 15
-"""Digits of the largest number of a step."""
+"""The most digits of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,12 @@ class Steps:
     """
 
     text: str
-    ranges: tuple[range, ...] | None  # None: every step
+    ranges: tuple[range, ...] | None
+    """None for every step."""
 
     @classmethod
     def parse(cls, text: str) -> Steps:
-        """Read a steps value; raises ValueError with the offending part."""
+        """Parse a choice of steps; raises ValueError with the offending part."""
         if text == "all":
             return cls(text, None)
         if text == "none":
@@ -59,26 +59,26 @@ class Steps:
         return self.ranges is None or any(self.ranges)
 
     def single(self) -> int | None:
-        """The one step that is chosen, None where it is none or several."""
+        """Return the chosen step; None where none or several are chosen."""
         ends = {end for part in self.ranges or () if part for end in (part[0], part[-1])}
         return ends.pop() if len(ends) == 1 else None
 
     def count(self, steps: range) -> int:
-        """How many of ``steps`` are chosen, by arithmetic: the parts may be longer than any run."""
+        """Return how many of ``steps`` are chosen, by arithmetic, as parts may be longer than any run."""
         return len(steps) if self.ranges is None else _distinct([_common(part, steps) for part in self.ranges])
 
     @property
     def last(self) -> int | None:
-        """The highest step that was named, by a number or a range; None where none was."""
+        """The highest step named by a number or a range; None where none is."""
         return max((part[-1] for part in self.ranges or () if part), default=None)
 
     def first_outside(self, known: Container[int]) -> int | None:
-        """The lowest step that was named, by a number or a range, and is not ``known``; None where all are."""
+        """Return the lowest step named by a number or a range that is not ``known``; None where all are."""
         outside = (next((step for step in part if step not in known), None) for part in self.ranges or ())
         return min((step for step in outside if step is not None), default=None)
 
     def names(self, step: int) -> bool:
-        """Whether a step was named, by a number or a range, and not chosen by ``all``."""
+        """Return whether a number or a range, and not ``all``, chooses a step."""
         return self.ranges is not None and step in self
 
 
@@ -97,17 +97,17 @@ def _range(part: str) -> range:
 
 
 def _common(part: range, other: range) -> range:
-    """The steps of both, which are a range too."""
+    """Return the steps in both ranges, which are a range too (Chinese remainder theorem)."""
     shared, first = math.gcd(part.step, other.step), max(part.start, other.start)
     if (other.start - part.start) % shared:
         return range(0)
-    apart, cycle = part.step * other.step // shared, other.step // shared
+    stride, cycle = part.step * other.step // shared, other.step // shared
     met = part.start + (other.start - part.start) // shared * pow(part.step // shared, -1, cycle) % cycle * part.step
-    return range(met + -((met - first) // apart) * apart, min(part.stop, other.stop), apart)
+    return range(met + -((met - first) // stride) * stride, min(part.stop, other.stop), stride)
 
 
 def _distinct(parts: Sequence[range]) -> int:
-    """How many numbers are in any of ``parts``: what has no stride is joined, of the rest what is shared is taken off again."""
+    """Count the numbers in any of ``parts``: solid ranges are joined; from the others what is shared is subtracted."""
     solid = _joined([range(part[0], part[-1] + 1) for part in parts if part and (part.step == 1 or len(part) == 1)])
     total = sum(map(len, solid))
     for part in (part for part in parts if part.step > 1 and len(part) > 1):
@@ -130,13 +130,13 @@ def _joined(parts: Sequence[range]) -> list[range]:
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Names with wildcards (``*``, ``?``, ``[…]``) in a comma list."""
+    """A comma list of names with wildcards (``*``, ``?``, ``[…]``)."""
 
     parts: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Patterns:
-        """Read a list of patterns; raises ValueError for an empty one."""
+        """Parse a list of patterns; raises ValueError for an empty one."""
         parts = tuple(part.strip() for part in text.split(","))
         if not all(parts):
             raise ValueError("names nothing between two commas; write patterns, such as model.layers.0.*")
@@ -154,9 +154,10 @@ NO_STEPS, EVERY_STEP = Steps.parse("none"), Steps.parse("all")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A recorded run that feeds this one: its directory, or its place in object storage, and which of its steps."""
+    """A recorded run to replay or load from, ``PATH@STEPS``."""
 
     path: Path
+    """A directory, or a place in object storage."""
     steps: Steps
 
     def __str__(self) -> str:
@@ -228,12 +229,12 @@ def _variable(parse: Callable[[str], Any], default: Any, value: str, effect: str
 
 
 def _recorded(kind: Quantity) -> Any:
-    """The variable that asks for a quantity, with the steps at which it is recorded."""
+    """Return the field of the variable that asks for a quantity."""
     return _variable(Steps.parse, NO_STEPS, "steps", kind.switch.effect if kind.switch is not None else "")
 
 
 def _option(option: VariableOption) -> Any:
-    """A further variable of a quantity: one of its values, or patterns where it has none."""
+    """Return the field of a further variable of a quantity."""
     if option.values:
         return _variable(_one_of(*option.values), option.values[0], ", ".join(option.values), option.effect)
     return _variable(Patterns.parse, Patterns(), "patterns", option.effect)
@@ -241,7 +242,7 @@ def _option(option: VariableOption) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one process was asked to do. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``."""
+    """The settings of a process. Field ``x_y`` is variable ``ALIGN_HOOKS_X_Y``."""
 
     run: Path | None = _variable(_directory, None, "directory", "where this run is recorded; manifest and scalars always when set")
     run_exists: str = _variable(
@@ -313,27 +314,27 @@ class Settings:
         return cls(**values)
 
     def steps(self, asked: Quantity | Switch) -> Steps:
-        """The steps at which a quantity is recorded, or a switch asks for it; every one of what is always recorded."""
+        """Return the steps at which a quantity is asked for; all for one that is always recorded."""
         switch = asked.switch if isinstance(asked, Quantity) else asked
         chosen: Steps = EVERY_STEP if switch is None else getattr(self, switch.name)
         return chosen
 
     def choice(self, option: VariableOption) -> str:
-        """The value of a further variable of a quantity."""
+        """Return the value of a further variable of a quantity."""
         return str(getattr(self, option.name))
 
     def patterns(self, option: VariableOption) -> Patterns:
-        """The patterns of a further variable of a quantity; none where it is not set."""
+        """Return the patterns of a further variable of a quantity; none where it is not set."""
         chosen: Patterns = getattr(self, option.name)
         return chosen
 
     def any_set(self) -> bool:
-        """Whether any variable asks for anything: with everything off no hook is installed."""
+        """Return whether any variable asks for anything; else no hook is installed."""
         asked = (setting for setting in fields(self) if setting.name != "storage")  # a permission asks for nothing
         return any(getattr(self, setting.name) != setting.default for setting in asked)
 
     def as_text(self) -> dict[str, str | None]:
-        """The settings as a record keeps them: field name to text, None where not set."""
+        """Return field name to text, None where not set, for a record."""
         return {setting.name: _text(getattr(self, setting.name)) for setting in fields(self)}
 
 
@@ -346,8 +347,7 @@ def _text(value: object) -> str | None:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """The variable that another one was meant for, with one letter more or less, or in small ones; empty where it was not. Nothing else
-    would say that it does nothing."""
+    """Return the variable that ``name`` misspells by a letter or in small letters; empty where it is none of ours."""
     if name.startswith(PREFIX) or name[:1] not in ("A", "a"):
         return ""
     return next(iter(difflib.get_close_matches(name.upper(), known, n=1, cutoff=1 - 0.75 / len(name))), "")

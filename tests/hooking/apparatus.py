@@ -28,7 +28,7 @@ session = new_session()
 def hook(name: str = "training", *targets: str, **changes: Any) -> Hook:
     """A hook on ``stand_in.seams``, on ``train`` unless targets are given."""
     asked = {"asked": lambda settings: settings.seed is not None, "targets": targets or ("train",), "why": "a test"}
-    place = {"package": "stand-in", "supports": ">=1.5,<2", "trigger": "stand_in.seams", "body": "hook_bodies:note"}
+    place = {"package": "stand-in", "supports": ">=1.5,<2", "trigger": "stand_in.seams", "handler": "hook_bodies:note"}
     return Hook(name, **(asked | place | changes))
 
 

@@ -161,19 +161,19 @@ def test_the_body_is_not_loaded_before_the_first_call(observe: Observe) -> None:
 @in_either_order()
 def test_a_hook_without_targets_is_handed_the_module_once(observe: Observe, order: str) -> None:
     assert observe(f"""
-        hooks = [hook("installer", targets=(), body="hook_bodies:install")]
+        hooks = [hook("installer", targets=(), handler="hook_bodies:install")]
         {order}
         import stand_in.consumer
         seen = [stand_in.seams.evaluate(1), stand_in.consumer.epoch()[1], session.ledger.facts(), session.ledger.unfired()]
     """) == [["installed", 1], ["installed", 0], {"installer": {"state": "attached", "calls": 1}}, []]
 
 
-@in_either_order(attach="offer(hooks, session)")
+@in_either_order(attach="register_optional(hooks, session)")
 def test_a_name_that_is_offered_is_added_with_no_account(observe: Observe, order: str) -> None:
     assert observe(f"""
-        from align_hooks.hooking.attach import offer
+        from align_hooks.hooking.attach import register_optional
         session = new_session(Settings())
-        hooks = [hook(targets=(), body="hook_bodies:add_a_name")]
+        hooks = [hook(targets=(), handler="hook_bodies:add_a_name")]
         {order}
         seen = [stand_in.seams.a_name, session.ledger.pending, session.ledger.attached, session.ledger.failed]
     """) == ["added", {}, {}, {}]
@@ -181,8 +181,8 @@ def test_a_name_that_is_offered_is_added_with_no_account(observe: Observe, order
 
 def test_a_name_is_not_added_to_a_version_on_which_it_was_not_proven_and_nobody_is_told(observe: Observe) -> None:
     seen = observe("""
-        from align_hooks.hooking.attach import offer
-        offer([hook(targets=(), body="hook_bodies:add_a_name", supports=">=9")], session)
+        from align_hooks.hooking.attach import register_optional
+        register_optional([hook(targets=(), handler="hook_bodies:add_a_name", supports=">=9")], session)
         import stand_in.seams
         seen = hasattr(stand_in.seams, "a_name")
     """)

@@ -71,7 +71,7 @@ def definitions(path: Path) -> dict[str, ast.stmt]:
 
 @in_one(HOOKS)
 def test_every_body_is_a_function_of_the_right_shape_in_an_existing_file(hook: Hook) -> None:
-    module, colon, name = hook.body.partition(":")
+    module, colon, name = hook.handler.partition(":")
     path = source(module)
     assert colon and path is not None, f"{module} is no file"
     body = definitions(path).get(name)

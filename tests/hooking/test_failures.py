@@ -98,7 +98,7 @@ def test_what_cannot_be_broken_off_is_refused_before_it_is_imported(observe: Obs
 )
 def test_a_body_that_raises_while_it_is_installed_is_remembered(observe: Observe, body: str, order: str) -> None:
     """Frameworks wrap imports in broad handlers: the raise alone would be swallowed, and the run would be silently unhooked."""
-    seen = observe(failing(f'hook("installer", targets=(), body="{body}")', order))
+    seen = observe(failing(f'hook("installer", targets=(), handler="{body}")', order))
     assert list(seen["failed"]) == ["installer"]
     assert len(seen["unfired"]) == 1 and "installer" in seen["unfired"][0]
     assert seen["facts"] == {"installer": {"state": "failed", "calls": 0}}
@@ -106,7 +106,7 @@ def test_a_body_that_raises_while_it_is_installed_is_remembered(observe: Observe
 
 @pytest.mark.parametrize(
     "hooks",
-    ['hook("training", "train", "Optimizer.step", "Adam.stp")', 'hook(), hook("installer", targets=(), body="hook_bodies:break_down")'],
+    ['hook("training", "train", "Optimizer.step", "Adam.stp")', 'hook(), hook("installer", targets=(), handler="hook_bodies:break_down")'],
     ids=["a later target is missing", "a later body raises"],
 )
 def test_what_a_hook_did_before_it_failed_half_way_can_be_undone(observe: Observe, hooks: str) -> None:

@@ -11,7 +11,7 @@ def test_import_attach_undo_leaves_every_attribute_identical(observe: Observe) -
     seen = observe(f"""
         import stand_in.consumer
         before = everything()
-        attach([hook("training", {TARGETS}), hook("installer", targets=(), body="hook_bodies:install")], session)
+        attach([hook("training", {TARGETS}), hook("installer", targets=(), handler="hook_bodies:install")], session)
         during = everything()
         session.ledger.undo()
         after = everything()
@@ -66,7 +66,7 @@ def test_attach_import_undo_deletes_inherited_methods_and_keeps_descriptors(obse
 
 def test_attach_undo_import_attaches_nothing(observe: Observe) -> None:
     assert observe("""
-        attach([hook(), hook("installer", targets=(), body="hook_bodies:install")], session)
+        attach([hook(), hook("installer", targets=(), handler="hook_bodies:install")], session)
         session.ledger.undo()
         import stand_in.seams
         seen = [type(stand_in.seams.train).__name__, stand_in.seams.evaluate(1), len(session.ledger.journal)]

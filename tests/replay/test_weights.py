@@ -15,7 +15,7 @@ from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused
 from align_hooks.replay.perturb import EPS, Perturbed
 from align_hooks.replay.unfit import refuse_unfit
-from align_hooks.replay.weights import Loader, is_checkpoint, open_optimizer_state, open_weights, vocabulary_of
+from align_hooks.replay.weights import Loader, is_checkpoint, open_optimizer_state, open_weights, vocabulary_fed
 from align_hooks.settings import PREFIX, Settings, SettingsError, Source, Steps
 from rewritten import cut
 from synthetic import NAMES, SHAPES, Synthetic, fused, tensors
@@ -222,8 +222,8 @@ def test_fused_parameters_are_joined_from_their_pieces(tmp_path: Path) -> None:
 
 
 def test_the_vocabulary_is_the_embeddings_rows(run: Path, tmp_path: Path) -> None:
-    assert vocabulary_of(source(run)) == 10
-    assert vocabulary_of(source(checkpoint(tmp_path / "hf", {"lm_head.weight": WEIGHTS["lm_head.weight"]}))) is None
+    assert vocabulary_fed(source(run)) == 10
+    assert vocabulary_fed(source(checkpoint(tmp_path / "hf", {"lm_head.weight": WEIGHTS["lm_head.weight"]}))) is None
 
 
 def test_the_state_of_the_optimizer_comes_with_weights_that_were_updated(tmp_path: Path) -> None:

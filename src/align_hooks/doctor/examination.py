@@ -23,7 +23,7 @@ from align_hooks.doctor.size import Size, of_configuration, of_run
 from align_hooks.doctor.space import disk, memory, unknown
 from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
-from align_hooks.job.entry import AT_START, room
+from align_hooks.job.entry import AT_START, side_environment
 from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
@@ -93,7 +93,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
         space = tuple(dict.fromkeys(text for text, _ in needs if text))
         problems += [problem for _, problem in needs if problem]
     about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or sys.executable}
-    rooms = [room(framework.side) for framework in installed]
+    rooms = [side_environment(framework.side) for framework in installed]
     watched = (name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))
     beside = {name: environment[name] for name in (*AT_START, *watched) if name in environment}
     extras = {extra: [name for name in modules if importlib.util.find_spec(name) is None] for extra, modules in EXTRAS.items()}

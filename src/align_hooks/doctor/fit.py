@@ -19,7 +19,7 @@ from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.families.registry import routers
-from align_hooks.job.entry import room
+from align_hooks.job.entry import side_environment
 from align_hooks.messages import rendered
 from align_hooks.names.points import EMBEDDING
 from align_hooks.record.reader import open_run
@@ -42,7 +42,7 @@ LOADED = ("load", "pretrained_checkpoint")
 
 def refused(side: str, configuration: Configuration, settings: Settings, versions: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each reason to refuse a run of ``configuration``; ``versions`` are the versions of the side's packages."""
-    room(side)
+    side_environment(side)
     rules = importlib.import_module(f"align_hooks.{side}_side.refusals")
     get = functools.partial(known, configuration)
     trains = get("run_mode") in rules.TRAINS if side == "ms" else not get("skip_train")
@@ -127,7 +127,7 @@ def _check_batches(source: Source, configuration: Configuration, settings: Setti
         return
     rows = replay.run.batch_facts(replay.steps[0]).rows
     replay.check(sequence=sequence, vocabulary=model.padded, rows=rows)
-    room("ms")
+    side_environment("ms")
     feeding, config = importlib.import_module("align_hooks.ms_side.feeding"), _sections(configuration)
     if feeding.is_semi_auto(config):  # data parallelism must divide the rows
         feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, replay.source)

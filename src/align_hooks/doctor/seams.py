@@ -23,7 +23,7 @@ from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion,
 from align_hooks.hooking.attach import check_version, installed_version
 from align_hooks.hooking.hook import Hook
 from align_hooks.hooking.ledger import find
-from align_hooks.job.entry import room
+from align_hooks.job.entry import side_environment
 from align_hooks.settings import Settings
 
 PACKAGES = {"torch": ("torch", "megatron-core"), "ms": ("mindspore", "mindformers")}
@@ -70,7 +70,7 @@ def main(side: str, folder: str) -> None:
     """Print packages, hooks and devices of ``side`` as a line of JSON; ``folder``, the training script's, is first on the path."""
     warnings.simplefilter("ignore")
     sys.path[0] = folder
-    room(side)
+    side_environment(side)
     catalogue = importlib.import_module(f"align_hooks.{side}_side.catalogue")
     packages = {name: package(name) for name in PACKAGES[side]}
     settings = None

@@ -1,9 +1,7 @@
-"""DeepSeek-V3: latent attention, dense layers first, experts with a bias, groups and shared experts, layers that predict further tokens.
+"""DeepSeek-V3: latent attention, dense layers first, experts with a bias, groups and shared experts, multi-token prediction.
 
-A layer for multi-token prediction is Hugging Face's first layer after the decoder's. Hugging Face's own model leaves it out when it opens a
-checkpoint. The bias of the experts is a buffer: training moves it without a gradient.
-
-Transformer Engine fuses the norms of the compressed queries and keys into the projections behind them.
+Hugging Face counts a layer for multi-token prediction after the decoder's, and its model ignores that layer. The bias of the experts
+is a buffer, which training moves without a gradient. Transformer Engine fuses the norms of compressed queries and keys into projections.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ SHARED_EXPERTS: tuple[Level, ...] = (
 
 
 def of_mtp(level: Level) -> Level:
-    """A level with the same tensors of the layers for multi-token prediction, which have experts."""
+    """Return a level with the same tensors of the layers for multi-token prediction, which have experts."""
     twins = {name.replace("{layer}", "{after}").replace("{sparse}", "{after}"): axes for name, axes in level.items()}
     return {**level, **{name: axes for name, axes in twins.items() if "{after}" in name}}
 
@@ -58,19 +56,21 @@ LAYER_RULES = (*USUAL, *RULES["latent attention"], *RULES["feed-forward"], *RULE
 
 
 def rules_of_mtp(inner: str) -> tuple[Rule, ...]:
-    """The rules of the layers for multi-token prediction, whose transformer layer Megatron-LM calls ``inner``."""
-    layer = f"mtp.layers.{{mtp}}.{inner}"
-
-    def of_mtp_layer(rule: Rule) -> Rule:
-        canonical = tuple(name.replace("{layer}", "{after}") for name in rule.canonical)
-        return replace(rule, native=rule.native.replace(NATIVE, layer), canonical=canonical)
-
-    return tuple(map(of_mtp_layer, (rule for rule in LAYER_RULES if rule.native.startswith(NATIVE))))
+    """Return the rules of the layers for multi-token prediction, whose transformer layer Megatron-LM calls ``inner``."""
+    return tuple(
+        replace(
+            rule,
+            native=rule.native.replace(NATIVE, f"mtp.layers.{{mtp}}.{inner}"),
+            canonical=tuple(name.replace("{layer}", "{after}") for name in rule.canonical),
+        )
+        for rule in LAYER_RULES
+        if rule.native.startswith(NATIVE)
+    )
 
 
 MTP_ENDS = RULES["ends of predicting layers"]
 MEGATRON_INNER, OLDER_INNER = "mtp_model_layer", "transformer_layer"
-"""What Megatron-LM calls a predicting layer's transformer layer: since 0.16, and before, as MindFormers still does."""
+"""Megatron-LM's names of a predicting layer's transformer layer: since 0.16, and before, as in MindFormers."""
 MEGATRON_RULES = (*LAYER_RULES, *rules_of_mtp(MEGATRON_INNER), *rules_of_mtp(OLDER_INNER), *MTP_ENDS)
 
 FREE = ("moe_shared_expert_intermediate_size", "moe_router_topk_scaling_factor", "moe_router_num_groups")
@@ -93,10 +93,9 @@ CONFIGURED: Allowed = {
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
-    """``config.json`` of the Hugging Face model."""
+    """Return ``config.json`` of the Hugging Face model."""
     routing = decoder.routing
-    assert routing is not None
-    assert decoder.latent is not None
+    assert routing is not None and decoder.latent is not None
     plain = {name: value for name, value in llama.huggingface(decoder).items() if name not in ("head_dim", "mlp_bias")}
     return plain | {
         "architectures": ["DeepseekV3ForCausalLM"],

@@ -1,4 +1,4 @@
-"""What a model family is."""
+"""The description of a model family."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from align_hooks.names.table import NameTable
 GPTModel: TypeAlias = Any
 """A built GPTModel of Megatron-LM."""
 Args: TypeAlias = Any
-"""Megatron-LM's arguments; None where they are not at hand."""
+"""Megatron-LM's arguments; None where they are unknown."""
 ModelConfig: TypeAlias = Any
-"""What MindFormers builds a model from, such as a LlamaConfig."""
+"""A model's configuration in MindFormers, such as a LlamaConfig."""
 Allowed: TypeAlias = Mapping[str, tuple[object, ...]]
 """Name of a property to the values that a family allows, the usual value first."""
 Level = Mapping[str, tuple[str, ...]]
-"""Canonical tensors that a forward pass uses side by side, each with the names of the sizes of its axes."""
+"""Canonical tensors that a forward pass uses in parallel, each with the names of the sizes of its axes."""
 SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "vocabulary": (("rows_of_the_embedding",),),
     "hidden": (("hidden_size",),),
@@ -44,7 +44,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "layers": (("num_layers",),),
     "mtp_layers": (("mtp_num_layers",),),
 }
-"""Short names of sizes, each a product of sums of rows of the CheckList; any other name of a size is itself a row."""
+"""Name of a size to a product of sums of rows of the CheckList; any other name of a size is a row."""
 NUMBERS: Mapping[str, str] = {
     "layer": "layers",
     "dense": "dense_layers",
@@ -52,29 +52,30 @@ NUMBERS: Mapping[str, str] = {
     "after": "mtp_layers",
     "expert": "experts",
 }
-"""What stands for a number in a family's names, and the size that counts it: all layers of the decoder, those without and with experts,
-those for multi-token prediction, and experts."""
+"""Placeholder of a number in a family's names to the size that counts it; ``sparse`` layers have experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingConfig:
-    """How tokens choose among experts: ``sparse`` has one member a layer. ``normalised`` says that the weights of the chosen add up to one,
-    ``shared`` is the size of the shared experts together. None is unknown."""
+    """How tokens choose among experts. None is unknown."""
 
     experts: int
     chosen: int | None
+    """Experts of a token."""
     sparse: tuple[bool, ...]
+    """Whether each layer has experts."""
     normalised: bool | None = True
+    """Whether the weights of a token's experts add up to one."""
     factor: float | None = 1.0
     groups: int | None = 1
     chosen_groups: int | None = 1
     shared: int | None = 0
+    """The size of all shared experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The facts of a built decoder, of either framework, that its ``config.json`` needs. ``predicted`` counts layers for multi-token
-    prediction. A fact above ``routing`` that is None is unknown, and so is ``predicted``."""
+    """The facts of a built decoder that ``config.json`` needs. None is unknown where no line says otherwise."""
 
     dims: Dims
     hidden: int | None
@@ -84,106 +85,107 @@ class Decoder:
     positions: int | None
     tied: bool | None
     routing: RoutingConfig | None = None
+    """None without experts."""
     latent: Mapping[str, object] | None = None
-    """The sizes of latent attention as ``config.json`` has them, None of one that is unknown; None where attention is not latent."""
+    """Sizes of latent attention as in ``config.json``, each None where unknown; None for other attention."""
     predicted: int | None = 0
+    """Layers for multi-token prediction."""
     rope_scaling: Mapping[str, object] | None = None
     """``rope_scaling`` of ``config.json``; None where positions are not scaled."""
 
 
 @dataclass(frozen=True, slots=True)
 class InMindFormers:
-    """How MindFormers builds a family.
-
-    ``network`` is the class of the built model, defined in ``module``. ``configuration`` is the class of its configuration, which
-    MindFormers calls ``model_type``. ``legacy`` says whether the model is of ``use_legacy: True``. ``table`` is that of the default
-    layouts, ``variant`` makes the table of a configuration that chooses others. ``misfits`` lists in what the model of a configuration
-    differs from the family. ``dims`` and ``decoder`` read its sizes; ``dims`` takes the vocabulary without padding, None where that is not
-    known. Of a newer model the configuration is what it is built from, a ``TransformerConfig``.
-    """
+    """A class by which MindFormers builds a family."""
 
     network: str
+    """The class of the built model, defined in ``module``."""
     module: str
     configuration: str
+    """The class of its configuration; a newer model is built from a ``TransformerConfig``."""
     model_type: str
     legacy: bool
+    """Whether it needs ``use_legacy: True``."""
     table: NameTable
+    """The names in the default layouts."""
     misfits: Callable[[ModelConfig], list[str]]
+    """How the model of a configuration differs from the family, in words."""
     dims: Callable[[ModelConfig, int | None], Dims]
+    """The sizes, by the vocabulary without padding, None where unknown."""
     decoder: Callable[[ModelConfig, Dims], Decoder]
     variant: Callable[[ModelConfig], NameTable] | None = None
+    """The names in the layouts that a configuration chooses; None where there are no other layouts."""
     as_built: Callable[[GPTModel, Decoder], Decoder] | None = None
-    """Puts what the built model says in the place of what its configuration does; None where that is all it is built from."""
+    """Replaces facts of the configuration by those of the built model; None where the two agree."""
 
     def table_of(self, config: ModelConfig) -> NameTable:
-        """The table of the model of a configuration."""
+        """Return the names in the model of a configuration."""
         return self.table if self.variant is None else self.variant(config)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of models with canonical names, which are Hugging Face's.
-
-    ``experts`` says whether its layers have experts, ``levels`` are its tensors in the order of a forward pass, where the words of
-    :data:`NUMBERS` stand for numbers; ``buffers`` are those that training moves without gradients. ``configured`` maps rows of the
-    CheckList to the values that the family allows. ``megatron`` is the table of its names in Megatron-LM, and ``holds`` the values that it
-    allows of a built model's properties there. MindFormers may build a family by several classes, or by none yet. ``embedding`` and
-    ``output`` are the model's ends; a tied model has the embedding only.
-    """
+    """A family of models with canonical names, which are Hugging Face's."""
 
     name: str
     experts: bool
+    """Whether layers have experts."""
     levels: tuple[Level, ...]
+    """Its tensors in the order of a forward pass, with the placeholders of :data:`NUMBERS`."""
     configured: Allowed
+    """By row of the CheckList."""
     huggingface: Callable[[Decoder], dict[str, object]]
+    """``config.json``."""
     megatron: NameTable
     holds: Allowed
+    """By property of a model that Megatron-LM built."""
     mindformers: tuple[InMindFormers, ...] = ()
     embedding: str = "model.embed_tokens.weight"
     output: str = "lm_head.weight"
+    """A tied model does not have it."""
     buffers: frozenset[str] = frozenset()
+    """Tensors that training moves without gradients."""
 
     @property
     def mixes(self) -> bool:
-        """Whether some layers may have no experts where others have."""
+        """Whether dense layers may stand beside layers with experts."""
         return any("{dense}" in name for level in self.levels for name in level)
 
     def shapes(self, *, tied: bool, buffers: bool = False) -> dict[str, tuple[str, ...]]:
-        """Every parameter of a model, tied or not, with the names of the sizes of its axes; its buffers too where they are asked for."""
-        left_out = {self.output} if tied else set()
-        left_out |= set() if buffers else self.buffers
+        """Return every parameter of a model, and on request every buffer, with the names of the sizes of its axes."""
+        left_out = ({self.output} if tied else set()) | (set() if buffers else self.buffers)
         return {name: axes for level in self.levels for name, axes in level.items() if name not in left_out}
 
     def elements(self, sizes: Callable[[str], int], *, tied: bool) -> int:
-        """Number of trainable elements of a model; ``sizes`` gives the size of an axis, and the numbers of :data:`NUMBERS`."""
+        """Return the number of trainable elements of a model; ``sizes`` maps the names of sizes to numbers."""
         return sum(
             math.prod(map(sizes, axes)) * math.prod(sizes(size) for word, size in NUMBERS.items() if f"{{{word}}}" in name)
             for name, axes in self.shapes(tied=tied).items()
         )
 
     def kinds(self) -> Iterator[tuple[str, ...]]:
-        """The kinds of its tensors, level by level: names without their layer, and with ``*`` for the number of an expert."""
+        """Yield the kinds of its tensors, level by level, as :func:`kind_of` names them."""
         for level in self.levels:
             yield tuple(dict.fromkeys(map(kind_of, level)))
 
 
 def tables(file: str) -> dict[str, Allowed]:
-    """Return the tables of a file in this folder by their heads; a row is a name and the values that are allowed, each as JSON has it."""
+    """Return the tables of a file in this folder by their heads; a line is the name of a property and its values, each in JSON."""
     rows = {head: [line.partition(": ") for line in lines] for head, lines in sections(Path(__file__).with_name(file)).items()}
     return {head: {name: tuple(json.loads(f"[{allowed}]")) for name, _, allowed in of_head} for head, of_head in rows.items()}
 
 
 def rows_of(size: str) -> tuple[str, ...]:
-    """The rows of the CheckList of which this size is made."""
+    """Return the rows of the CheckList from which a size is computed."""
     return tuple(row for factor in SIZES.get(size, ((size,),)) for row in factor)
 
 
 def size_of(size: str, row: Callable[[str], int]) -> int:
-    """A size, by the numbers of the rows of which it is made."""
+    """Compute a size; ``row`` returns the number in a row of the CheckList."""
     return math.prod(sum(map(row, factor)) for factor in SIZES.get(size, ((size,),)))
 
 
 def kind_of(name: str) -> str:
-    """The kind of a canonical tensor whose name has words of :data:`NUMBERS` for numbers."""
+    """Return the kind of a tensor by its name with placeholders: without the layer, and with ``*`` for an expert's number."""
     inner = re.split(r"\.\{(?:layer|dense|sparse|after)\}\.", name)[-1]
     return inner.removeprefix("model.").replace("{expert}", "*").removesuffix(".weight")

@@ -1,12 +1,10 @@
 """Llama 2 and 3, dense.
 
-In Megatron-LM: with the ``local`` and the Transformer Engine layer specs. Transformer Engine fuses a norm into the linear layer that
-follows it, so each of two norms has two names. It keeps ``_extra_state`` entries, which are bytes of its own and no parameters.
+In Megatron-LM Transformer Engine fuses a norm into the next linear layer, so each of two norms has two names, one for the ``local`` specs.
 
-In MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.3 to 1.9. With ``qkv_concat`` the projections are fused: queries,
-keys and values per query group, gate and up row by row (``mindformers.utils.convert_utils``: ``qkv_concat_hf2mg``,
-``ffn_concat_hf2mg``). In 1.3 whole projections follow each other, and are refused (``ms_side.model``). Among the
-newer models TeleChat3 is a Llama (:mod:`.mindformers`).
+In MindFormers: ``LlamaForCausalLM`` of ``mindformers.models.llama``, 1.3 to 1.9. With ``qkv_concat`` queries, keys and values are fused
+per query group, gate and up row by row (``mindformers.utils.convert_utils``); in 1.3 one after the other, which ``ms_side.model`` refuses.
+Among the newer models TeleChat3 is a Llama (:mod:`.mindformers`).
 """
 
 from __future__ import annotations
@@ -34,16 +32,13 @@ LAST: tuple[Level, ...] = ({"model.norm.weight": ("hidden",)}, {"lm_head.weight"
 """The levels before, of and after a layer's feed-forward part."""
 
 DENSE = (*RULES["attention"], *RULES["feed-forward"])
-"""What a dense Llama has in Megatron-LM."""
-
 SCALINGS = {"None": None, "": None, "NTK": None, "PI": "linear", "linear": "linear", "LLAMA3": "llama3", "YARN": "yarn"}
-"""``extend_method`` of a LlamaConfig to ``rope_type`` of ``config.json``, as ``SeqExtendMethod`` spells it; NTK is another base."""
-
+"""``extend_method`` of a LlamaConfig (``SeqExtendMethod``) to ``rope_type`` of ``config.json``; NTK is another base."""
 CONFIGURED = tables("configured.txt")["llama"]
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
-    """``config.json`` of the Hugging Face model."""
+    """Return ``config.json`` of the Hugging Face model."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -67,12 +62,10 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
 
 
 def _misfits(config: ModelConfig) -> list[str]:
-    """In what the model of a LlamaConfig differs from a plain Llama."""
-    odd = {
-        "bias": bool(config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)),  # 1.3 knows none
-        f"RoPE scaling {config.extend_method}": str(config.extend_method) not in SCALINGS,
-    }
-    return [what for what, there in odd.items() if there]
+    """Return how the model of a LlamaConfig differs from a Llama, in words."""
+    biased = config.qkv_has_bias or getattr(config, "attn_proj_has_bias", False)  # 1.3 has no such property
+    unknown = [f"RoPE scaling {config.extend_method}"] if str(config.extend_method) not in SCALINGS else []
+    return [*(["bias"] if biased else []), *unknown]
 
 
 def _rope_scaling(config: ModelConfig) -> dict[str, object] | None:
@@ -84,12 +77,11 @@ def _rope_scaling(config: ModelConfig) -> dict[str, object] | None:
 
 
 def _dims(config: ModelConfig, vocabulary: int | None) -> Dims:
-    """The sizes of a LlamaConfig, over all ranks."""
-    heads = config.num_heads
+    """Return the sizes of a LlamaConfig, over all ranks."""
     return Dims(
-        heads=heads,
-        groups=config.n_kv_heads or heads,
-        head_dim=config.hidden_size // heads,
+        heads=config.num_heads,
+        groups=config.n_kv_heads or config.num_heads,
+        head_dim=config.hidden_size // config.num_heads,
         ffn=_intermediate_size(config),
         vocabulary=min(vocabulary or config.vocab_size, config.vocab_size),
         padded=config.vocab_size,
@@ -97,7 +89,7 @@ def _dims(config: ModelConfig, vocabulary: int | None) -> Dims:
 
 
 def _intermediate_size(config: ModelConfig) -> int:
-    """The feed-forward size; MindFormers computes it where the YAML does not say (``modules/transformer``, LlamaFeedForward)."""
+    """Return the feed-forward size, by default as MindFormers computes it (``modules/transformer``, LlamaFeedForward)."""
     if config.intermediate_size is not None:
         return int(config.intermediate_size)
     size = config.hidden_size * 4
@@ -108,7 +100,7 @@ def _intermediate_size(config: ModelConfig) -> int:
 
 
 def _decoder(config: ModelConfig, dims: Dims) -> Decoder:
-    """The facts of the model of a LlamaConfig."""
+    """Return the facts of the model of a LlamaConfig."""
     return Decoder(
         dims=dims,
         hidden=config.hidden_size,

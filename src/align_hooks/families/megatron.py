@@ -1,7 +1,6 @@
-"""What Megatron-LM's models of every family share: how a built model is read, and compared with what a family allows.
+"""Facts of a model that Megatron-LM built, and their comparison with what a family allows.
 
-MindFormers' newer models are built from a configuration of the same fields (:mod:`.mindformers`), so what reads a configuration alone
-serves both.
+MindFormers' newer models have a configuration of the same fields (:mod:`.mindformers`): functions of a ``config`` serve both.
 """
 
 from __future__ import annotations
@@ -32,34 +31,36 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(gpt.config.num_moe_experts),
 }
-"""How a property that is no attribute of the configuration is read from a built model and Megatron's arguments."""
-
+"""Readers of properties that are no attribute of the configuration, from a built model and Megatron's arguments."""
 MEGATRON_FACTOR = 8.0
-"""The factor of Megatron-LM's scaled positions where its model is not given one."""
+"""The default factor of Megatron-LM's scaled positions."""
 OWN = ("", "torch", "megatron")
 """Packages whose functions are named without their module."""
 
 
 def function_name(function: object) -> str:
-    """The name of a function, with its module unless that is torch's or Megatron's."""
+    """Return the name of a function, with its module unless that is torch's or Megatron's."""
     name, module = getattr(function, "__name__", str(function)), getattr(function, "__module__", None) or ""
     return name if module.partition(".")[0] in OWN else f"{module}.{name}"
 
 
 def misfits(family: Family, gpt: GPTModel, args: Args) -> list[str]:
-    """In words, in what a built model differs from a family."""
+    """Return how a built model differs from a family, in words."""
     beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in family.holds}
     return differing({name: getattr(gpt.config, name, None) for name in family.holds} | beside, family.holds)
 
 
 def differing(values: Mapping[str, object], holds: Allowed) -> list[str]:
-    """In words, which values are not allowed; None is the value of a property that a configuration does not have."""
-    fit = {name: values[name] in allowed or (name in LATER and values[name] is None) for name, allowed in holds.items()}
-    return [f"{name} is {values[name]}, not {allowed[0]}" for name, allowed in holds.items() if not fit[name]]
+    """Return which values are not allowed, in words; None is the value of a property that a configuration does not have."""
+    return [
+        f"{name} is {values[name]}, not {allowed[0]}"
+        for name, allowed in holds.items()
+        if values[name] not in allowed and (name not in LATER or values[name] is not None)
+    ]
 
 
 def sparse_layers(config: Any) -> tuple[bool, ...]:
-    """Which layers of a configuration have experts (``moe_layer_freq``: every Nth from the first on, or a list of one number a layer)."""
+    """Return whether each layer has experts; ``moe_layer_freq`` is every Nth from the first on, or a list of one number a layer."""
     layers: int = config.num_layers
     if not config.num_moe_experts:
         return (False,) * layers
@@ -68,12 +69,12 @@ def sparse_layers(config: Any) -> tuple[bool, ...]:
 
 
 def dims(gpt: GPTModel, vocabulary: int) -> Dims:
-    """The sizes of a built model, over all tensor-parallel ranks; ``vocabulary`` excludes padding."""
+    """Return the sizes of a built model, over all tensor-parallel ranks; ``vocabulary`` excludes padding."""
     return dims_of(gpt.config, vocabulary, gpt.vocab_size)
 
 
 def dims_of(config: Any, vocabulary: int, padded: int) -> Dims:
-    """The sizes of a configuration with an embedding of ``padded`` rows."""
+    """Return the sizes of a configuration with an embedding of ``padded`` rows."""
     return Dims(
         heads=config.num_attention_heads,
         groups=config.num_query_groups or config.num_attention_heads,
@@ -89,7 +90,7 @@ def dims_of(config: Any, vocabulary: int, padded: int) -> Dims:
 
 
 def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
-    """The facts of a built model with rotary positions."""
+    """Return the facts of a built model with rotary positions."""
     config = gpt.config
     tied = getattr(gpt, "share_embeddings_and_output_weights", None)
     by_yarn, scaling = config.multi_latent_attention and config.rope_type == "yarn", scaled(gpt, args)
@@ -109,13 +110,13 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
 
 
 def known(config: Any, name: str, *, unset: Any) -> Any:
-    """The value of a property, ``unset`` where it is off; None where the configuration does not have it, so that it is unknown."""
+    """Return the value of a property, ``unset`` where it is off; None, for unknown, where the configuration does not have it."""
     return (getattr(config, name) or unset) if hasattr(config, name) else None
 
 
 def rotary_base(gpt: GPTModel, args: Args) -> float | None:
-    """The base of a built model's rotary positions; None where it is unknown. MindSpeed-LLM's models keep the frequencies alone."""
-    turned = frequencies(gpt)
+    """Return the base of a built model's rotary positions; None where it is unknown."""
+    turned = frequencies(gpt)  # MindSpeed-LLM's models keep these only
     owners = (gpt, gpt.config, args) if turned else (gpt.config if getattr(gpt.config, "multi_latent_attention", False) else gpt,)
     stated = [float(base) for owner in owners if (base := getattr(owner, "rotary_base", None)) is not None]
     if (scaling := scaled(gpt, args)) is not None:
@@ -124,36 +125,36 @@ def rotary_base(gpt: GPTModel, args: Args) -> float | None:
 
 
 def scaled(gpt: GPTModel, args: Args) -> Llama3Scaling | None:
-    """Return how ``--use-rope-scaling`` made the frequencies that were built, which may be with another factor than it was given; None
-    where they are not scaled, or otherwise."""
+    """Return the scaling of the built frequencies; None where they are not scaled, or not by ``--use-rope-scaling``."""
     base, turned = getattr(gpt, "rotary_base", None) or getattr(args, "rotary_base", None), frequencies(gpt)
     if not (turned and base and getattr(args, "use_rope_scaling", False)):
         return None
+    # Megatron-LM may have built with its default factor, whatever it was given
     factors = dict.fromkeys(float(factor) for factor in (getattr(args, "rope_scaling_factor", None), MEGATRON_FACTOR) if factor)
-    ways = (Llama3Scaling(float(base), factor) for factor in factors)
-    return next((way for way in ways if all(map(nearly, turned, way.frequencies(2 * len(turned))))), None)
+    scalings = (Llama3Scaling(float(base), factor) for factor in factors)
+    return next((scaling for scaling in scalings if all(map(nearly, turned, scaling.frequencies(2 * len(turned))))), None)
 
 
 def nearly(ours: float, theirs: float) -> bool:
-    """Return whether two frequencies are equal within fp32's rounding of how they are made."""
+    """Return whether two frequencies are equal within the rounding of their computation in fp32."""
     return math.isclose(ours, theirs, rel_tol=1e-5)
 
 
 def frequencies(gpt: GPTModel) -> list[float]:
-    """The frequencies with which a built model turns queries and keys; none where it does not, or not by two or more."""
+    """Return the rotary frequencies of a built model; none where there are fewer than two."""
     turned = getattr(embedding(gpt), "inv_freq", None)
     return [] if turned is None or len(turned) < 2 else [float(one) for one in turned.tolist()]
 
 
 def embedding(gpt: GPTModel) -> Any:
-    """The rotary embedding of a built model, which latent attention has in every layer; None where there is none."""
+    """Return the rotary embedding of a built model; None where there is none."""
     layers = getattr(getattr(gpt, "decoder", None), "layers", ())
-    owners = [gpt, *(getattr(layer, "self_attention", None) for layer in layers)]
+    owners = [gpt, *(getattr(layer, "self_attention", None) for layer in layers)]  # latent attention has one in every layer
     return next((found for owner in owners if (found := getattr(owner, "rotary_pos_emb", None)) is not None), None)
 
 
 def base_of(turned: Sequence[float], stated: Sequence[float] = ()) -> float | None:
-    """A number whose powers are these frequencies: a ``stated`` one, else the shortest; None where they are scaled."""
+    """Return the number whose powers are these frequencies: a ``stated`` one, else the shortest; None where they are scaled."""
     size = 2 * len(turned)
     if not all(one > 0 for one in turned):
         return None
@@ -169,19 +170,18 @@ def base_of(turned: Sequence[float], stated: Sequence[float] = ()) -> float | No
 
 
 def normalised(config: Any, args: Args) -> bool | None:
-    """Whether the weights of a token's experts add up to one; None where that is unknown. A softmax over the chosen does, and sigmoids of
-    the chosen are always divided by their sum."""
+    """Return whether the weights of a token's experts add up to one; None where that is unknown."""
     before = getattr(config, "moe_router_pre_softmax", None)
     balanced = getattr(config, "moe_router_load_balancing_type", None)
     if hasattr(args, "norm_topk_prob") and (before or balanced not in ("aux_loss", "seq_aux_loss", "none")):
         return bool(args.norm_topk_prob) if balanced == "aux_loss" else None  # MindSpeed-LLM's routers, each with rules of its own
     if getattr(config, "moe_router_score_function", None) == "sigmoid":
-        return True
+        return True  # always divided by their sum
     return None if before is None else not before
 
 
 def routing(config: Any, *, normalised: bool | None) -> RoutingConfig | None:
-    """How tokens choose among experts; None without experts."""
+    """Return how tokens choose among experts; None without experts."""
     if not config.num_moe_experts:
         return None
     factor = known(config, "moe_router_topk_scaling_factor", unset=1.0)
@@ -198,7 +198,7 @@ def routing(config: Any, *, normalised: bool | None) -> RoutingConfig | None:
 
 
 def latent(config: Any) -> dict[str, object] | None:
-    """Return the sizes of latent attention as ``config.json`` has them, None of one that is unknown; None where attention is not latent."""
+    """Return the sizes of latent attention as in ``config.json``, see :attr:`Decoder.latent`."""
     if not config.multi_latent_attention:
         return None
     own = {"kv_lora_rank": "kv_lora_rank", "qk_nope_head_dim": "qk_head_dim", "qk_rope_head_dim": "qk_pos_emb_head_dim"}
@@ -207,12 +207,12 @@ def latent(config: Any) -> dict[str, object] | None:
 
 
 def yarn(config: Any, positions: int) -> dict[str, object]:
-    """Return how YaRN scales the positions of latent attention, as ``config.json`` has it; it starts from so many ``positions``."""
+    """Return YaRN's ``rope_scaling`` of ``config.json`` for latent attention; ``positions`` is the original length."""
     numbers = {name: float(getattr(config, name)) for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
     factor = {"factor": float(config.rotary_scaling_factor), "original_max_position_embeddings": int(positions)}
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
 
 
 def table(model: str, rules: Sequence[Rule]) -> NameTable:
-    """The table of a model's names in Megatron-LM; ``model`` is what refusals call it."""
+    """Return the table of a model's names in Megatron-LM."""
     return NameTable("Megatron", model, tuple(rules), (r".*\._extra_state", r"rotary_pos_emb\.inv_freq"))

@@ -1,9 +1,8 @@
-"""What MindFormers' newer models (``use_legacy: False``, 1.9) share: the way from Megatron-LM's rules, and how a configuration is read.
+"""MindFormers' newer models (``use_legacy: False``, 1.9): their names, from Megatron-LM's rules, and the facts of their configuration.
 
-Their parameters have the names that Megatron-LM's have with its local layers, but for experts, which are stacked, and for latent attention,
-whose first projections are joined unless ``mla_qkv_concat`` is off. Their fused layouts are options:
-``use_contiguous_weight_layout_attention`` and ``use_interleaved_weight_layout_mlp``. A model is built from a ``TransformerConfig`` with
-Megatron-LM's fields, so :mod:`.megatron` reads it.
+Names are those of Megatron-LM's local layers, except that experts are stacked, and latent attention's first projections are joined
+(``mla_qkv_concat``). Fused layouts are options: ``use_contiguous_weight_layout_attention`` and ``use_interleaved_weight_layout_mlp``.
+A ``TransformerConfig`` has Megatron-LM's fields, so :mod:`.megatron` reads it.
 """
 
 from __future__ import annotations
@@ -13,33 +12,22 @@ from dataclasses import replace
 
 from align_hooks.families import megatron
 from align_hooks.families.family import Allowed, Decoder, GPTModel, InMindFormers, ModelConfig, tables
-from align_hooks.names.blocks import (
-    GATE_THEN_UP,
-    GATE_UP_BY_ROW,
-    HALVES,
-    HALVES_BY_ROW,
-    QKV_CONTIGUOUS,
-    QKV_PER_GROUP,
-    QUERIES_THEN_KEYS,
-    STACKED_DOWN,
-    STACKED_GATE_UP,
-    Dims,
-)
+from align_hooks.names import blocks
+from align_hooks.names.blocks import Dims
 from align_hooks.names.table import NameTable, Rule
 
 _TABLES = tables("mindformers.txt")
 PLAIN: Allowed = _TABLES["plain"]
 TELECHAT3: Allowed = {**PLAIN, "qk_layernorm": (False,)}
-"""What a Llama allows of the class TeleChat3, which normalises queries and keys where its configuration says so."""
+"""The values that a Llama allows in the class TeleChat3, whose configuration can normalise queries and keys."""
 OF_ANY_FFN: Allowed = {name: allowed for name, allowed in PLAIN.items() if name != "num_moe_experts"}
 WITH_EXPERTS: Allowed = {**OF_ANY_FFN, **_TABLES["router"]}
-"""What a Qwen3-MoE allows."""
+"""The values that a Qwen3-MoE allows."""
 LATENT: Allowed = {**OF_ANY_FFN, **_TABLES["latent"]}
-"""What a DeepSeek-V3 allows."""
-
-INTERLEAVED = {GATE_THEN_UP: GATE_UP_BY_ROW, HALVES: HALVES_BY_ROW}
-STACKS = {"linear_fc1.weight": ("weight1", STACKED_GATE_UP), "linear_fc2.weight": ("weight2", STACKED_DOWN)}
-"""Of an expert's parameter: the stack, and how its pieces lie there."""
+"""The values that a DeepSeek-V3 allows."""
+INTERLEAVED = {blocks.GATE_THEN_UP: blocks.GATE_UP_BY_ROW, blocks.HALVES: blocks.HALVES_BY_ROW}
+STACKS = {"linear_fc1.weight": ("weight1", blocks.STACKED_GATE_UP), "linear_fc2.weight": ("weight2", blocks.STACKED_DOWN)}
+"""An expert's parameter to the stack that holds it, and its layout."""
 OF_EXPERTS = ".mlp.experts.local_experts.{expert}."
 JOINED = {
     "linear_q_down_proj.weight": None,
@@ -48,11 +36,11 @@ JOINED = {
     "linear_kv_up_proj.weight": "linear_kvb.weight",
     "kv_layernorm.weight": "k_layernorm.weight",
 }
-"""Latent attention's parameters with ``mla_qkv_concat``, by their names in Megatron-LM; None for what stands at the head of the next."""
+"""Latent attention's parameters with ``mla_qkv_concat``, by their names in Megatron-LM; None where it is the first part of the next one."""
 
 
 def table(model: str, rules: Sequence[Rule], *, contiguous: bool = False, interleaved: bool = True, joined: bool = True) -> NameTable:
-    """The table of a model whose rules in Megatron-LM are given, in the layouts that a configuration chooses."""
+    """Return the table of a model from its ``rules`` in Megatron-LM, in the layouts that a configuration chooses."""
     return NameTable("MindFormers", model, tuple(_rules(rules, contiguous=contiguous, interleaved=interleaved, joined=joined)))
 
 
@@ -71,17 +59,18 @@ def _rules(rules: Sequence[Rule], *, contiguous: bool, interleaved: bool, joined
             if own is None:
                 head = rule.canonical
             elif head and own == "linear_qkv.weight":
-                yield replace(rule, native=name.replace(attention, own), canonical=(*head, *rule.canonical), layout=QUERIES_THEN_KEYS)
+                native = name.replace(attention, own)
+                yield replace(rule, native=native, canonical=(*head, *rule.canonical), layout=blocks.QUERIES_THEN_KEYS)
             else:
                 yield replace(rule, native=name.replace(attention, own))
-        elif rule.layout is QKV_PER_GROUP and contiguous:
-            yield replace(rule, layout=QKV_CONTIGUOUS)
+        elif rule.layout is blocks.QKV_PER_GROUP and contiguous:
+            yield replace(rule, layout=blocks.QKV_CONTIGUOUS)
         else:
             yield replace(rule, layout=INTERLEAVED.get(rule.layout, rule.layout)) if interleaved else rule
 
 
 def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: Allowed) -> InMindFormers:
-    """How MindFormers builds a family by its class ``Training…ForCausalLM``; ``rules`` are Megatron-LM's."""
+    """Describe how MindFormers builds a family by its class ``Training…ForCausalLM``; ``rules`` are Megatron-LM's."""
 
     def variant(config: ModelConfig) -> NameTable:
         return table(
@@ -112,12 +101,12 @@ def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: 
 
 
 def dims(config: ModelConfig, vocabulary: int | None) -> Dims:
-    """The sizes of a TransformerConfig; ``vocabulary`` excludes padding."""
+    """Return the sizes of a TransformerConfig; ``vocabulary`` excludes padding."""
     return megatron.dims_of(config, vocabulary or config.vocab_size, config.vocab_size)
 
 
 def decoder(config: ModelConfig, sizes: Dims) -> Decoder:
-    """The facts of the model of a TransformerConfig."""
+    """Return the facts of the model of a TransformerConfig."""
     scaled = config.multi_latent_attention and config.position_embedding_type == "yarn"
     return Decoder(
         dims=sizes,
@@ -135,7 +124,7 @@ def decoder(config: ModelConfig, sizes: Dims) -> Decoder:
 
 
 def as_built(gpt: GPTModel, described: Decoder) -> Decoder:
-    """The facts of a built model. Its class may pass on another base than its configuration has, and does not always pass on tying."""
+    """Return the facts of a built model, whose class may ignore its configuration's base and tying."""
     tied = getattr(gpt, "share_embeddings_and_output_weights", described.tied)
     base = megatron.rotary_base(gpt, described) if megatron.frequencies(gpt) else described.rotary_base
     return replace(described, tied=tied, rotary_base=base)

@@ -1,8 +1,4 @@
-"""Mixtral: a Llama in which every feed-forward layer chooses among experts.
-
-In Megatron-LM: experts in layers of their own, and experts grouped into a single matrix product. In MindFormers no model of it has
-canonical names yet.
-"""
+"""Mixtral: a Llama in which every feed-forward layer chooses among experts. In MindFormers it has no canonical names yet."""
 
 from __future__ import annotations
 
@@ -11,20 +7,13 @@ from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
 from align_hooks.families.rules import CANONICAL, RULES
 
 MOE = f"{CANONICAL}.block_sparse_moe"
-GATE_UP = tuple(f"{MOE}.experts.{{expert}}.{name}.weight" for name in ("w1", "w3"))
-DOWN = (f"{MOE}.experts.{{expert}}.w2.weight",)
-
 EXPERTS: tuple[Level, ...] = (
     {f"{MOE}.gate.weight": ("experts", "hidden")},
-    dict.fromkeys(GATE_UP, ("expert_ffn", "hidden")),
-    dict.fromkeys(DOWN, ("hidden", "expert_ffn")),
+    {f"{MOE}.experts.{{expert}}.{name}.weight": ("expert_ffn", "hidden") for name in ("w1", "w3")},
+    {f"{MOE}.experts.{{expert}}.w2.weight": ("hidden", "expert_ffn")},
 )
-
-MEGATRON_RULES = (
-    *llama.DENSE,  # no Mixtral has dense layers; with these rules a model that has some is refused for that reason
-    *RULES["experts of mixtral"],
-)
-
+# no Mixtral has dense layers; with their rules a model that has some is refused for that reason
+MEGATRON_RULES = (*llama.DENSE, *RULES["experts of mixtral"])
 HOLDS: Allowed = {
     **megatron.PLAIN,
     **megatron.ROUTER,
@@ -35,7 +24,7 @@ HOLDS: Allowed = {
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
-    """``config.json`` of the Hugging Face model."""
+    """Return ``config.json`` of the Hugging Face model."""
     assert decoder.routing is not None
     mixtral = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "intermediate_size": decoder.dims.expert_ffn}
     routing = {"num_local_experts": decoder.routing.experts, "num_experts_per_tok": decoder.routing.chosen, "sliding_window": None}

@@ -1,4 +1,4 @@
-"""What a record says of a model: ``config.json`` at Hugging Face, or of a model of no family its sizes, under the same names."""
+"""The description of a model in a record: Hugging Face's ``config.json``, or for a model of no family its sizes under the same keys."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from align_hooks.families.family import Decoder, Family
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 
 NULLS = ("rope_scaling", "q_lora_rank", "sliding_window")
-"""Keys of ``config.json`` whose null says something: nothing is scaled, compressed or left out."""
+"""Keys of ``config.json`` whose null means "off", not "unknown"."""
 
 
 def described(family: Family, decoder: Decoder, misfits: Sequence[str]) -> dict[str, object]:
-    """What a record says of a built decoder of a family, or nearest to it, from which it differs by ``misfits``."""
+    """Return a record's description of a built decoder of a family, or of one that differs from its nearest family by ``misfits``."""
     return with_unknown(own_model(decoder, family.name, misfits) if misfits else family.huggingface(decoder))
 
 
 def with_unknown(model: Mapping[str, object]) -> dict[str, object]:
-    """A model's settings without those that are unknown, whose names stand under ``UNKNOWN``."""
+    """Return a model's settings with the names of unknown ones under ``UNKNOWN``."""
     unknown = [key for key, value in model.items() if value is None and key not in NULLS]
     return {key: value for key, value in model.items() if key not in unknown} | ({UNKNOWN: unknown} if unknown else {})
 
 
 @contextmanager
 def refuse_without_sizes() -> Iterator[None]:
-    """Refuse a model whose configuration lacks a size by which parameters are named and cut."""
+    """Raise RefusedRun where a configuration lacks a size that names or cuts parameters."""
     try:
         yield
     except AttributeError as error:
@@ -37,7 +37,7 @@ def refuse_without_sizes() -> Iterator[None]:
 
 
 def own_model(decoder: Decoder, nearest: str, misfits: Sequence[str]) -> dict[str, object]:
-    """The sizes of a decoder, the ``nearest`` family, and in what it differs from it (``NO_FAMILY``)."""
+    """Return the sizes of a decoder, its ``nearest`` family, and how it differs from that."""
     dims = decoder.dims
     return {
         NO_FAMILY: list(misfits),

@@ -1,6 +1,6 @@
 """Qwen2 and Qwen2.5, dense: a Llama whose queries, keys and values have biases.
 
-In MindFormers 1.9 the class of the name is for inference alone; TeleChat3 with ``attention_bias: True`` is the same model, and trains.
+MindFormers 1.9 trains it as TeleChat3 with ``attention_bias: True``; its class of the name is only for inference.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ embedding, norm, projections, *rest = llama.FIRST
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
-    """``config.json`` of the Hugging Face model."""
+    """Return ``config.json`` of the Hugging Face model."""
     own = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False}
     plain = {name: value for name, value in llama.huggingface(decoder).items() if name not in ("attention_bias", "mlp_bias")}
     return plain | own

@@ -1,7 +1,6 @@
-"""Qwen3, dense: a Llama whose queries and keys are normalised, head by head, before they are turned.
+"""Qwen3, dense: a Llama whose queries and keys are normalised, head by head, before the rotation.
 
-In MindFormers also TeleChat3 with ``qk_layernorm: True``, whose specification of a layer follows that key (1.9:
-``models/telechat3/modeling_telechat3_train.py``).
+In MindFormers also TeleChat3 with ``qk_layernorm: True`` (1.9: ``models/telechat3/modeling_telechat3_train.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ HOLDS: Allowed = {**megatron.PLAIN, "qk_layernorm": (True,)}
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
-    """``config.json`` of the Hugging Face model."""
+    """Return ``config.json`` of the Hugging Face model."""
     own = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False}
     plain = {name: value for name, value in llama.huggingface(decoder).items() if name != "mlp_bias"}
     return plain | own

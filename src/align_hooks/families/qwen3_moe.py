@@ -1,7 +1,4 @@
-"""Qwen3-MoE: a Qwen3 whose feed-forward layers choose among experts; some may be dense (``mlp_only_layers``).
-
-In MindFormers the experts of a layer are stacked in two parameters, each expert transposed.
-"""
+"""Qwen3-MoE: a Qwen3 whose feed-forward layers choose among experts; some may be dense (``mlp_only_layers``)."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ ROUTER = f"{CANONICAL}.mlp.gate.weight"
 
 
 def of_sparse(level: Level) -> Level:
-    """A level of the layers that have experts alone."""
+    """Return a level of the layers with experts only."""
     return {name.replace("{layer}", "{sparse}"): axes for name, axes in level.items()}
 
 
 def of_dense(level: Level) -> Level:
-    """A level of the layers that have none."""
+    """Return a level of the layers without experts only."""
     return {name.replace("{layer}", "{dense}"): axes for name, axes in level.items()}
 
 
@@ -33,7 +30,7 @@ MEGATRON_RULES = (*qwen3.ATTENTION, *RULES["feed-forward"], *RULES["experts"])
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
-    """``config.json`` of the Hugging Face model."""
+    """Return ``config.json`` of the Hugging Face model."""
     routing = decoder.routing
     assert routing is not None
     return qwen3.huggingface(decoder) | {

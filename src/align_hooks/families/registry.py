@@ -1,4 +1,4 @@
-"""The families with canonical names, and what follows from all of them."""
+"""The families with canonical names, and functions over all of them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEE
 
 
 def switched_off() -> dict[str, object]:
-    """Properties of Megatron-LM's models that are off unless something sets them, each with that value."""
+    """Return the properties of Megatron-LM's models that are off by default, each with that value."""
     return {name: allowed[0] for name, allowed in {**megatron.PLAIN, **megatron.ROUTER}.items() if not allowed[0]}
 
 
 def closest(families: Iterable[Family], misfits: Callable[[Family], list[T]], *, experts: bool | None) -> tuple[Family, list[T]]:
-    """The family that a model is of, or is nearest to, and in what the model differs from it.
+    """Return the family from which a model differs least, and how it differs.
 
-    ``experts`` says whether the model has experts, None where that is not known: families of the other sort count only where there are
-    no others.
+    ``experts``: whether the model has experts, None for unknown. Families of the other sort count only where there are no others.
     """
     candidates = list(families)
     alike = [family for family in candidates if experts in (None, family.experts)]
@@ -35,15 +34,14 @@ def closest(families: Iterable[Family], misfits: Callable[[Family], list[T]], *,
 
 
 def nearest(gpt: GPTModel, args: Args) -> tuple[Family, list[str]]:
-    """The family that a model built by Megatron-LM is of, or from which it differs least, and in what it differs."""
+    """Return the family from which a model built by Megatron-LM differs least, and how it differs."""
     return closest(FAMILIES, lambda family: megatron.misfits(family, gpt, args), experts=bool(gpt.config.num_moe_experts))
 
 
 def levels() -> tuple[tuple[str, ...], ...]:
-    """The kinds of tensors of all families in the order of a forward pass, level by level.
+    """Return the kinds of tensors of all families in the order of a forward pass, level by level.
 
-    Levels of several families that share a kind are one. A level that only some families have stands right behind the level that it follows
-    there.
+    Levels that share a kind are one. A level that only some families have comes right behind the one that it follows there.
     """
     merged: list[dict[str, None]] = []
     for family in FAMILIES:
@@ -59,20 +57,20 @@ def levels() -> tuple[tuple[str, ...], ...]:
 
 
 def routers() -> tuple[str, ...]:
-    """The kinds of routers, which choose experts."""
+    """Return the kinds of routers, which choose experts."""
     return tuple(kind for level in levels() for kind in level if kind.endswith(".gate"))
 
 
 def embeddings() -> frozenset[str]:
-    """The canonical names of models' embeddings."""
+    """Return the canonical names of embeddings."""
     return frozenset(family.embedding for family in FAMILIES)
 
 
 def outputs() -> frozenset[str]:
-    """The canonical names of models' output layers."""
+    """Return the canonical names of output layers."""
     return frozenset(family.output for family in FAMILIES)
 
 
 def end_kinds() -> frozenset[str]:
-    """The kinds of embeddings and output layers."""
+    """Return the kinds of embeddings and output layers."""
     return frozenset(map(kind_of, embeddings() | outputs()))

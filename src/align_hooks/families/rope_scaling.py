@@ -1,7 +1,6 @@
-"""How Llama 3.1 scales its rotary positions: low frequencies by a factor, high ones not at all, and those between by a part of it.
+"""Llama 3.1's scaling of rotary positions: low frequencies by a factor, high ones not at all, and those between by a part of it.
 
-The formula is that of ``_apply_scaling`` in megatron-core's ``rotary_pos_embedding.py`` and of ``rope_type: llama3`` in Transformers'
-``modeling_rope_utils.py``.
+The formula is in megatron-core's ``rotary_pos_embedding.py`` (``_apply_scaling``) and Transformers' ``modeling_rope_utils.py``.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ class Llama3Scaling:
 
     base: float
     factor: float
-    """By how much low frequencies are divided."""
+    """The divisor of low frequencies."""
     low: float = 1.0
-    """Of the original length, the wavelengths from which on frequencies are divided: ``original / low``."""
+    """Frequencies of wavelengths above ``original / low`` are divided."""
     high: float = 4.0
-    """The same of the wavelengths up to which nothing is done."""
+    """Frequencies of wavelengths below ``original / high`` stay."""
     original: int = 8192
-    """Tokens of the sequences that the model was trained on before."""
+    """Tokens of a sequence in the original training."""
 
     def frequencies(self, size: int) -> list[float]:
         """Return the frequency of each pair of a head's ``size`` rotated elements, in radians a position, ``[size / 2]``."""

@@ -1,4 +1,4 @@
-"""From the names of parameters in a framework to those of Hugging Face. They are data, in ``rules.txt``."""
+"""The rules of ``rules.txt``, from the names of parameters in a framework to those of Hugging Face."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def _rule(line: str) -> Rule:
 
 
 RULES = {head: tuple(map(_rule, lines)) for head, lines in sections(Path(__file__).parent / "rules.txt").items()}
-"""Kinds of parameters that a family may have, each with its rules."""
+"""Kinds of parameters to their rules."""

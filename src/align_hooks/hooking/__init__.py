@@ -1,1 +1,1 @@
-"""How a wrapper gets onto a framework, and how it is accounted for. The only importer of wrapt."""
+"""Hooks as data, their attachment to a framework, and the log of patches. The only importer of wrapt."""

@@ -1,8 +1,6 @@
-"""Keep a failing handler from ending the training that called it.
+"""Keep a failing handler from ending training, which goes on with the very object that the framework's function returned.
 
-A handler of ours stands around a function of the framework, in the middle of somebody's step. Whatever
-it raises, training goes on with the very object that the framework's function returned; the function
-is called once, by the handler or else here.
+The framework's function is called once, by the handler or else here.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ class Survivor(Protocol):
 
 
 class FrameworkCall:
-    """A framework's function as a handler is given it; it keeps how its call ended."""
+    """A framework's function as a handler calls it, with the outcome of the call."""
 
     def __init__(self, function: Function) -> None:
-        self.__wrapped__ = function  # inspect.signature follows it
+        self.__wrapped__ = function  # read by inspect.signature
         self.returned = False
         self.result: Result = None
         self.error: BaseException | None = None
@@ -40,10 +38,7 @@ class FrameworkCall:
 
 
 def guarded(handler: Function, survivor: Survivor, function: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Return what ``handler`` makes of a call of ``function``, or the call's own result where the handler fails.
-
-    Raises what ``function`` raised, and what ``survivor`` raises.
-    """
+    """Return what ``handler`` returns, or where it fails the result of ``function``; raises errors of ``function`` and ``survivor``."""
     call = FrameworkCall(function)
     try:
         return handler(call, instance, args, kwargs)

@@ -1,4 +1,4 @@
-"""A hook as data: what it is for, where it goes, and on which versions it was proven."""
+"""A hook as data: its purpose, its patch point, and the versions on which it was proven."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any, TypeAlias
 from align_hooks.settings import Settings
 
 Function: TypeAlias = Callable[..., Any]
-"""A function of a framework."""
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
-"""The positional and the named arguments of a call to a function of a framework."""
 Result: TypeAlias = Any
-"""What a function of a framework returned."""
+"""A framework's function, and the positional arguments, named arguments and result of a call to it."""
 Instance: TypeAlias = Any
 """The framework's object whose method was called; None for a function."""
 Around: TypeAlias = Callable[[Function, Instance, Args, Kwargs], Result]
@@ -23,31 +21,34 @@ Around: TypeAlias = Callable[[Function, Instance, Args, Kwargs], Result]
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A seam of a framework.
-
-    ``body`` is ``"package.module:function"`` and is imported when the seam is first used, because bodies import frameworks.
-    With targets, the function takes ``(session, wrapped, instance, args, kwargs)`` and is called in place of each target.
-    Without, it takes ``(session, module)`` and is called once, when the trigger has been imported.
-    ``supports`` is empty for a package that says no version: the body then checks the package for what it needs of it.
-    ``only_a_name`` says that it adds a name which a script may use, and touches nothing: it is offered where nothing is switched on too.
-    ``in_step`` says that its targets are called while training: an error of the body then ends recording, and not the training.
-    """
+    """A patch point of a framework, and the handler that runs there."""
 
     name: str
     asked: Callable[[Settings], bool]
+    """Whether the settings need the hook."""
     package: str
     supports: str
+    """The proven versions of ``package``; empty for a package without a version, which the handler checks itself."""
     trigger: str
-    body: str
+    """The module whose import attaches the hook."""
+    handler: str
+    """``"package.module:function"``, imported at its first call, since handlers import frameworks. The function takes
+    ``(session, wrapped, instance, args, kwargs)`` in place of each target; without targets ``(session, module)``, once."""
     why: str
     targets: tuple[str, ...] = ()
+    """Functions of the trigger module, ``"Class.method"`` or ``"function"``."""
     must_fire: bool = True
     only_a_name: bool = False
+    """Whether it only adds a name that scripts may use; then it is attached where nothing is switched on, too."""
     in_step: bool = False
+    """Whether targets are called in a training step, where an error of the handler ends recording and not training."""
 
 
-def at_seam(name: str, seam: str, *, room: str, body: str = "", **facts: Any) -> Hook:
-    """Make the hook at a seam, ``"trigger"`` or ``"trigger:target,target"``. Its body is a function in one of the files in ``room``,
-    ``"file:function"``: unless said ``wrap``, in the file that has the hook's name."""
-    trigger, _, targets = seam.partition(":")
-    return Hook(name, trigger=trigger, targets=tuple(filter(None, targets.split(","))), body=f"{room}.{body or f'{name}:wrap'}", **facts)
+def hook_at(name: str, point: str, *, handlers: str, handler: str = "", **facts: Any) -> Hook:
+    """Make the hook at ``point``, ``"trigger"`` or ``"trigger:target,target"``.
+
+    ``handler`` is ``"file:function"`` in the package ``handlers``, by default ``wrap`` in the file of the hook's name.
+    """
+    trigger, _, targets = point.partition(":")
+    path = f"{handlers}.{handler or f'{name}:wrap'}"
+    return Hook(name, trigger=trigger, targets=tuple(filter(None, targets.split(","))), handler=path, **facts)

@@ -1,10 +1,7 @@
-"""The account of every change made to a framework: what was replaced, how often it ran, how to undo it.
+"""The patch log: what was replaced in a framework, how often each hook ran, and how to undo it.
 
-Undoing is derived from the journal and never written by hand. An attribute that a class merely inherited is deleted
-again, not "restored" into the subclass.
-
-Another tool may patch the same attributes. While it does, our wrappers are off and hooks wait (:meth:`Ledger.lifted`). The tool sees the
-framework alone, and decorates or replaces what it likes. Each wrapper then goes around the result, once, as if we had come last.
+Another tool may patch the same attributes. Meanwhile our wrappers are off and hooks wait (:meth:`Ledger.suspended`); then each wrapper
+goes around the result, once, as if we had come last.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ Owner: TypeAlias = Any
 
 
 class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
-    """A wrapt wrapper that pickles by name and copies as itself, like the function that it stands for."""
+    """A wrapt wrapper that pickles by name and copies as itself, as functions do."""
 
     def __reduce_ex__(self, protocol: object) -> str:
         return str(self.__wrapped__.__qualname__)
@@ -40,13 +37,14 @@ class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignor
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One attribute replaced: on what, which, before and after, and whether the owner itself held it."""
+    """One attribute that was replaced."""
 
     owner: Owner
     name: str
     before: object
     after: object
     owned: bool
+    """Whether the owner held the attribute itself; an inherited one is deleted to undo the replacement."""
 
     def undo(self) -> None:
         """Put the attribute back; raises AttachError where somebody replaced it after us."""
@@ -61,7 +59,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A target with the wrapper around it and the arguments that wrap it again."""
+    """A target with a wrapper around it: the arguments of :meth:`Ledger.wrap`, and the changes that it made."""
 
     hook: Hook
     module: ModuleType
@@ -71,32 +69,28 @@ class Wrapped:
 
     @property
     def outermost(self) -> bool:
-        """Whether nobody replaced the target after us."""
+        """Whether nothing replaced the target after us."""
         first = self.changes[0]
         return vars(first.owner).get(first.name) is first.after
 
 
 class Ledger:
-    """Hooks pending (trigger not imported yet), attached and failed; calls per hook; the journal of changes; what is wrapped.
-
-    ``waiting`` are attachments that came while the wrappers were lifted, None where they are on.
-    """
+    """The hooks of a process by name, and every change that they made."""
 
     def __init__(self) -> None:
         self.pending: dict[str, Hook] = {}
+        """Hooks whose trigger was not imported yet."""
         self.attached: dict[str, Hook] = {}
         self.failed: dict[str, str] = {}
+        """Why hooks could not be attached."""
         self.calls: Counter[str] = Counter()
         self.journal: list[Replacement] = []
         self.wrapped: list[Wrapped] = []
         self.waiting: list[Callable[[], None]] | None = None
+        """Attachments that wait until the wrappers are on again; None while they are on."""
 
     def wrap(self, hook: Hook, module: ModuleType, target: str, around: Around, *, rebind: bool) -> None:
-        """Wrap ``module.target`` once, counting calls.
-
-        ``rebind`` is for a module that was imported before us: names that other modules took from it with ``from …
-        import …`` are replaced too.
-        """
+        """Wrap ``module.target`` once, counting calls; with ``rebind`` also where other modules imported it with ``from … import …``."""
         owner, name, before = find(hook, module, target)
         if any(change.owner is owner and change.name == name for change in self.journal):
             return
@@ -105,8 +99,8 @@ class Ledger:
             self.calls[hook.name] += 1
             return around(wrapped, instance, args, kwargs)
 
-        homes = (vars(home) for home in (owner.__mro__ if isinstance(owner, type) else (owner,)))
-        raw = next((home[name] for home in homes if name in home), before)  # a staticmethod or classmethod, where the target is one
+        holders = map(vars, owner.__mro__ if isinstance(owner, type) else (owner,))
+        raw = next((held[name] for held in holders if name in held), before)  # a staticmethod or classmethod, where the target is one
         wrapper, known = Wrapper(raw, counting), len(self.journal)
         self.replace(owner, name, wrapper)
         for holder, alias in _holders(before) if rebind and owner is module else ():
@@ -115,58 +109,56 @@ class Ledger:
         self.wrapped.append(Wrapped(hook, module, target, around, tuple(self.journal[known:])))
 
     @contextmanager
-    def lifted(self) -> Iterator[None]:
-        """Take every wrapper off while another tool patches the framework; afterwards wrap each target as it then is.
+    def suspended(self) -> Iterator[None]:
+        """Take our wrappers off while another tool patches the framework, then wrap each target as the tool left it.
 
-        A target that somebody else replaced after us is left as it is. Where a target is gone afterwards that is remembered and
-        raised, after the others were wrapped.
+        A target that was replaced after us keeps its wrapper. The first target that is gone is raised, after the others were wrapped.
         """
-        if self.waiting is not None:  # lifted already: patches are applied one by one inside of all of them
+        if self.waiting is not None:  # nested: a tool applies patches one by one inside of applying all
             yield
             return
         self.waiting = []
-        lifted = [target for target in self.wrapped if target.outermost]
+        removed = [target for target in self.wrapped if target.outermost]
         self.wrapped = [target for target in self.wrapped if not target.outermost]
-        changes = [change for target in lifted for change in target.changes]
+        changes = [change for target in removed for change in target.changes]
         self.journal = [change for change in self.journal if not any(change is undone for undone in changes)]
         withdraw(changes)
         try:
             yield
         finally:
             waiting, self.waiting = self.waiting, None
-            steps: list[Callable[[], None]] = [*(functools.partial(self._again, target) for target in lifted), *waiting]
             problems = []
-            for step in steps:
+            again: list[Callable[[], None]] = [functools.partial(self._wrap_again, target) for target in removed]
+            for attach in again + waiting:
                 try:
-                    step()
+                    attach()
                 except Exception as error:
                     problems.append(error)
             if problems:
                 raise problems[0]
 
-    def _again(self, lifted: Wrapped) -> None:
-        """Wrap a target again that was lifted."""
+    def _wrap_again(self, target: Wrapped) -> None:
         try:
-            self.wrap(lifted.hook, lifted.module, lifted.target, lifted.around, rebind=True)
+            self.wrap(target.hook, target.module, target.target, target.around, rebind=True)
         except AttachError as error:
-            self.attached.pop(lifted.hook.name, None)
-            self.failed[lifted.hook.name] = str(error)
+            self.attached.pop(target.hook.name, None)
+            self.failed[target.hook.name] = str(error)
             raise
 
     def replace(self, owner: Owner, name: str, value: object) -> None:
-        """Set one attribute, journalled."""
+        """Set one attribute, and log the change."""
         owned = name in vars(owner)
         before = vars(owner)[name] if owned else getattr(owner, name, None)
         setattr(owner, name, value)
         self.journal.append(Replacement(owner, name, before, vars(owner)[name], owned))
 
-    def surround(self, owner: Owner, name: str, body: Function) -> None:
-        """Put ``body`` in the place of a function, journalled; it is called with the function and the arguments of the call."""
+    def surround(self, owner: Owner, name: str, handler: Function) -> None:
+        """Replace a function, logged: ``handler`` is called with the function and the arguments of the call."""
         original = getattr(owner, name)
-        self.replace(owner, name, functools.wraps(original)(lambda *args, **kwargs: body(original, *args, **kwargs)))
+        self.replace(owner, name, functools.wraps(original)(lambda *args, **kwargs: handler(original, *args, **kwargs)))
 
     def undo(self) -> None:
-        """Undo all changes, the last first; raises AttachError after trying every one."""
+        """Undo all changes, the last first, and raise AttachError for those that could not be undone."""
         problems = withdraw(self.journal)
         for account in (self.journal, self.wrapped, self.attached, self.pending):
             account.clear()
@@ -174,26 +166,26 @@ class Ledger:
             raise AttachError("; ".join(problems))
 
     def unfired(self) -> list[str]:
-        """Why hooks that were asked for did nothing, one sentence each, failures first; empty when all is well."""
+        """Return a sentence for each requested hook that did nothing, failures first."""
         never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if hook.must_fire]
         idle = [(name, hook) for name, hook in self.attached.items() if hook.must_fire and not self.calls[name]]
         return [*self.failed.values(), *never, *(f"hook {name!r}: attached to {hook.trigger}, never called" for name, hook in idle)]
 
     def facts(self) -> dict[str, dict[str, str | int]]:
-        """As a manifest keeps them: hook name to its state and number of calls."""
+        """Return hook name to state and number of calls, for the manifest."""
         states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached") | dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
 
 
 def withdraw(changes: list[Replacement]) -> list[str]:
-    """Undo changes, the last first; returns what could not be undone, after trying every one."""
+    """Undo changes, the last first, and return a sentence for each that could not be undone."""
     problems = []
     for change in reversed(changes):
         try:
             change.undo()
         except AttachError as error:
             problems.append(str(error))
-    for change in changes:  # names that other modules took from ours with "from … import …"
+    for change in changes:  # modules that imported a wrapper with "from … import …"
         if isinstance(change.owner, ModuleType) and isinstance(change.after, Wrapper):
             for module, alias in _holders(change.after):
                 setattr(module, alias, change.before)
@@ -201,7 +193,7 @@ def withdraw(changes: list[Replacement]) -> list[str]:
 
 
 def find(hook: Hook, module: ModuleType, target: str) -> tuple[Owner, str, Function]:
-    """Who holds ``module.target``, under which name, and the target itself; raises AttachError where it is not there."""
+    """Return the owner of ``module.target``, the name in it, and the target; raises AttachError where there is none."""
     *path, name = target.split(".")
     owner: Owner = module
     for part in path:
@@ -212,6 +204,6 @@ def find(hook: Hook, module: ModuleType, target: str) -> tuple[Owner, str, Funct
 
 
 def _holders(value: object) -> list[tuple[ModuleType, str]]:
-    """Every module that holds ``value`` itself, and the name under which it does."""
+    """Return every imported module that holds ``value``, and its name there."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     return [(module, alias) for module in modules for alias, named in list(vars(module).items()) if named is value]

@@ -1,1 +1,1 @@
-"""Starting what trains: a process under hooks, all processes of a command, a command that stops at its arguments."""
+"""Start one process under hooks, all processes of a command, or a command that ends once its arguments are parsed."""

@@ -1,8 +1,7 @@
 """``align-hooks run --arguments-only -- COMMAND …``: the arguments that the frameworks parse, as a side for ``check``.
 
-The command is started as ``align-hooks run`` starts it. Each of its processes that comes to parse a framework's arguments writes them into
-a folder that a private variable names, and ends there with exit code 0. Nothing has been built by then, and the script cannot catch the
-end, so nothing can train. Processes that the command leaves running are ended too. The variables ``ALIGN_HOOKS_*`` ask for nothing here.
+A process that parses a framework's arguments writes them into a folder and ends with exit code 0, before anything is built; the script
+cannot catch that end. Processes that the command leaves running are ended too. Variables ``ALIGN_HOOKS_*`` have no effect.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ DEFAULT = Path("arguments.json")
 PARSED = "parsed"
 POLL = 0.1
 BEFORE, AFTER = 3000, 100
-"""The number of polls through which the processes that a command left running may be silent, before any arguments are parsed and after."""
+"""Polls without a change after which processes left running are ended, before any arguments are parsed and after."""
 SIGNALLED = 128
-"""Exit codes from here on say that a signal ended the command: then nothing is waited for."""
+"""The lowest exit code of a command that a signal ended; no process is then waited for."""
 SUBREAPER = 36
 """``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``."""
 PATIENCE = 50
@@ -42,10 +41,7 @@ PATIENCE = 50
 
 
 def run(command: Sequence[str], out: Path) -> int:
-    """Run ``command`` up to where arguments are parsed and write them to ``out``; returns the exit code.
-
-    :raises SettingsError: there is such a file already, or it cannot be written.
-    """
+    """Run ``command`` until arguments are parsed, write them to ``out``, and return the exit code; a bad ``out`` is a SettingsError."""
     target = out.absolute()
     if target.exists() or not target.parent.is_dir():
         why = "is there already" if target.exists() else "is in no directory that is there"
@@ -82,7 +78,7 @@ def run(command: Sequence[str], out: Path) -> int:
 
 
 def await_those_left(folder: Path) -> None:
-    """Wait for the processes that a launcher left running, which end by themselves where they parse their arguments; not for others."""
+    """Wait until the processes that a launcher left running have parsed their arguments, or nothing changes any more."""
     before, polls = None, 0
     if left := descendants():
         say(f"align_hooks: the command left {listed(left)} running, and may have its arguments parsed yet; waits", sys.stderr)
@@ -97,28 +93,28 @@ def await_those_left(folder: Path) -> None:
 
 
 def listed(processes: Mapping[int, str]) -> str:
-    """Processes in words."""
+    """Return pids and names in words."""
     return ", ".join(f"pid {pid} ({name})" for pid, name in processes.items())
 
 
 def choose(every: Sequence[Parsed]) -> Parsed:
-    """The lowest rank of the first command that trains, or of the first that parsed arguments where none trains."""
+    """Return the lowest rank of the first command that trains, or of the first command where none trains."""
     first = min(every, key=lambda parsed: (not parsed.trains, parsed.parsed))
     ranks = (parsed for parsed in every if parsed.command == first.command)
     return min(ranks, key=lambda parsed: (parsed.rank, parsed.parsed))
 
 
-# ---- processes that a command leaves running; where there is no /proc, none is known
+# ---- processes that a command leaves running; without /proc, none is known
 
 
 def adopt() -> None:
-    """Become the parent, in place of ``init``, of the processes that a process below leaves running when it ends."""
+    """Become the parent, in the place of ``init``, of processes below whose own parent ends."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants() -> dict[int, str]:
-    """The name of every process below this one by its pid; processes that have ended are collected."""
+    """Return pid to name of every process below this one, and reap children that have ended."""
     parents, names = dict[int, int](), dict[int, str]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
@@ -137,7 +133,7 @@ def descendants() -> dict[int, str]:
 
 
 def end() -> dict[int, str]:
-    """End all processes below this one by SIGTERM, and those that stay by SIGKILL; returns their names by pid."""
+    """End all processes below this one, by SIGTERM and then by SIGKILL, and return their names by pid."""
     ended = descendants()
     for number in (signal.SIGTERM, signal.SIGKILL):
         for _ in range(PATIENCE):

@@ -1,4 +1,4 @@
-"""The command below ``align-hooks run``: its environment, the signals that are passed on to it, and its exit code."""
+"""The command that ``align-hooks run`` starts: its environment, the signals passed on to it, and its exit code."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ STARTUP = Path(__file__).parent / "startup"
 SIDES = ("torch", "ms")
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 KEYS = (signal.SIGINT, signal.SIGQUIT)
-"""Signals that a terminal sends to its whole foreground group, and so to the command too."""
+"""Signals that a terminal sends to its foreground group, and so to the command too."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The command's environment. Directories become absolute: a script may change its directory before it trains."""
-    places = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    absolute = {PREFIX + name.upper(): str(place) for name, place in places.items() if isinstance(place, Path | Source)}
+    """Return the command's environment; ``folder`` is where its processes report their state."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    # absolute, as a script may change its directory before it trains
+    absolute = {PREFIX + name.upper(): str(value) for name, value in values.items() if isinstance(value, Path | Source)}
     switches = {name: value for side in SIDES for name, value in variables(side, settings).items()}
     path = os.pathsep.join([str(STARTUP), *filter(None, [inherited.get("PYTHONPATH")])])
     return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
 
 
 def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Start the command, pass signals on to it, and return the exit code that a shell would see."""
+    """Run the command, pass signals on to it, and return the exit code that a shell would see."""
     try:
         with signals_passed_on() as receivers, subprocess.Popen(command, env=environment) as process:
             receivers.append(process)
@@ -48,7 +49,7 @@ def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Hand signals to the processes put into the list, and stay alive to account for them."""
+    """Pass signals on to the processes in the list, instead of ending by them."""
     receivers: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -65,7 +66,7 @@ def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def in_foreground() -> bool:
-    """Whether a terminal's keys reach this process and, with it, the command."""
+    """Return whether a terminal's keys reach this process, and so the command."""
     try:
         with Path("/dev/tty").open() as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

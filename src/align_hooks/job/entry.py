@@ -1,8 +1,7 @@
-"""Start a training script of either side with hooks attached.
+"""Start a training script of either side with hooks attached: a side's ``__main__`` calls :func:`launch`.
 
-A side's ``__main__`` is a call of :func:`launch`. Order matters. Settings are checked first, while nothing of the framework has been
-imported and a problem costs a second. The script is looked for before a run directory is claimed. The interpreter is replaced once where
-a variable has to be set when it starts. Then hooks are registered, and only then does the script run.
+The order matters: settings are checked first, while nothing is imported and a problem costs a second; the script is found before a run
+directory is claimed; the interpreter is replaced, where a variable must be set when it starts; hooks are registered; the script runs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 from align_hooks.errors import AlignHooksError, SettingsError
-from align_hooks.hooking.attach import attach, offer
+from align_hooks.hooking.attach import attach, register_optional
 from align_hooks.hooking.hook import Hook
 from align_hooks.job import parsed_arguments
 from align_hooks.process.command import started
@@ -35,16 +34,14 @@ ExceptHook: TypeAlias = Callable[[type[BaseException], BaseException, TracebackT
 
 STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the re-execution, so that there is never a second."""
-
 AT_START = ("PYTHONHASHSEED",)
 """Variables that an interpreter reads only when it starts."""
-
 BEGINNING = ("arguments", "config")
 """The hook of each side that sees whether a process is going to train."""
 
 
 def launch(side: str, arguments: list[str]) -> int:
-    """Run ``arguments[0]`` under ``side``'s hooks; returns the exit code for ``sys.exit``."""
+    """Run the script ``arguments[0]`` under a side's hooks, and return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help"):
         usage = f"usage: python -m align_hooks.{side}_side SCRIPT [ARGUMENT ...]"
         say(f"{usage}\nSwitched on by ALIGN_HOOKS_* variables: align-hooks env lists them.", sys.stdout if arguments else sys.stderr)
@@ -64,8 +61,10 @@ def launch(side: str, arguments: list[str]) -> int:
 
 
 def _account(session: Session, code: int, *, by_run: bool = False) -> int:
-    """Close a session that began, tell ``run``, and return the exit code. Problems are printed here unless they are printed ``by_run``,
-    which alone knows the exit code of a script that calls ``sys.exit``."""
+    """Close a session that began, report it to ``align-hooks run``, and return the exit code.
+
+    ``by_run``: ``align-hooks run`` prints the problems, as it knows the exit code of a script that calls ``sys.exit``.
+    """
     from align_hooks.session.accounting import ended, exit_code, failure, finish
 
     error = getattr(sys, "last_value", None)
@@ -82,22 +81,22 @@ def _account(session: Session, code: int, *, by_run: bool = False) -> int:
     return code if by_run else exit_code(code, problems)
 
 
-def room(side: str) -> ModuleType:
-    """A side's ``environment`` module."""
+def side_environment(side: str) -> ModuleType:
+    """Return a side's ``environment`` module."""
     return importlib.import_module(f"align_hooks.{side}_side.environment")
 
 
 def variables(side: str, settings: Settings) -> dict[str, str]:
-    """The variables that the settings need in the environment of a process of ``side``."""
+    """Return the variables that the settings need in the environment of a process of ``side``."""
     wanted = {"PYTHONHASHSEED": str(settings.seed or 0)} if settings.seed is not None or settings.deterministic else {}
-    return wanted | (room(side).DETERMINISTIC if settings.deterministic else {})
+    return wanted | (side_environment(side).DETERMINISTIC if settings.deterministic else {})
 
 
 def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
-    """Environment, session and hooks of one process; None when nothing is switched on: then only names are offered.
+    """Set the environment, register the hooks and return the session of this process; None where nothing is switched on.
 
-    With ``restart`` the interpreter is replaced where a variable must be set when it starts. Without it (the import form) the record says
-    that the variable is not effective. With ``lazily`` the hooks begin the session when they see that this process is going to train.
+    ``restart``: replace the interpreter where a variable must be set when it starts; else the record says that it has no effect.
+    ``lazily``: let the hooks begin the session once they see that this process is going to train.
     """
     scheduler = environment.get("MS_ROLE") == "MS_SCHED"
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
@@ -106,10 +105,12 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     if parsed_arguments.VARIABLE in environment:
         return None
     if not settings.any_set():
-        offer_names(side, environment)
+        if names := [hook for hook in hooks_of(side) if hook.only_a_name]:
+            with contextlib.suppress(SettingsError):  # of a launcher's variables that clash
+                register_optional(names, side_environment(side).make_session(Settings(), Launch.from_environment(environment)))
         return None
     hold()
-    module, wanted = room(side), variables(side, settings)
+    module, wanted = side_environment(side), variables(side, settings)
     changed = {name: value for name, value in wanted.items() if environment.get(name) != value}
     too_late = set(AT_START) & changed.keys()
     environment.update(changed)
@@ -132,25 +133,17 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     return None if scheduler else session
 
 
-def offer_names(side: str, environment: MutableMapping[str, str]) -> None:
-    """Have names registered that a script may use although nothing is switched on, where its launcher's variables make sense."""
-    if names := [hook for hook in hooks_of(side) if hook.only_a_name]:
-        with contextlib.suppress(SettingsError):
-            offer(names, room(side).make_session(Settings(), Launch.from_environment(environment)))
-
-
 def hooks_of(side: str) -> tuple[Hook, ...]:
-    """Every hook of a side, in the order of a run."""
+    """Return all hooks of a side, in the order of a run."""
     hooks: tuple[Hook, ...] = importlib.import_module(f"align_hooks.{side}_side.catalogue").HOOKS
     return hooks
 
 
 def attach_on_import(side: str, *, lazily: bool = False) -> None:
-    """Attach now and account at exit: the import form, and what ``run`` does when a framework is imported.
+    """Attach hooks now and close the session at exit: for the import form, and for ``run`` when a framework is imported.
 
-    A second import, or one with nothing switched on, does nothing. A worker process that imports the script again is
-    left alone; ``run`` is told if the worker comes to train. An exit handler cannot know the exit code, which stays the script's
-    unless an error of ours ends the process. Work that was asked for and never happened is reported on stderr.
+    A second import does nothing, and a worker process that imports the script again is left as it is. The exit code stays the script's,
+    unless an error of ours ends the process; requests that never happened are printed on stderr.
     """
     only = parsed_arguments.asked()
     worker = is_worker() and not only
@@ -165,8 +158,8 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
             return
         settings = Settings.from_environment(os.environ)
         if worker:
-            if settings.any_set():  # most workers load data, and their parent may wait for them: only whether they train is seen
-                _attach_whatever_is_set(side, settings, BEGINNING).process = os.getppid()  # and so the session never begins here
+            if settings.any_set():  # most workers load data; only to report one that comes to train
+                _attach_whatever_is_set(side, settings, BEGINNING).process = os.getppid()  # so that the session never begins here
             return
         session = begin(side, settings, os.environ, restart=False, lazily=lazily)
     except AlignHooksError as error:
@@ -180,17 +173,17 @@ def attach_on_import(side: str, *, lazily: bool = False) -> None:
 
 
 def is_worker() -> bool:
-    """Whether multiprocessing started this process, as a fork or as an interpreter, which imports the script, or what a fork server
-    preloads, before it learns whose child it is. The name of a process proves nothing: a script may give itself another."""
+    """Return whether multiprocessing started this process."""
     import multiprocessing  # not above: it would take the launcher, not the script, for the main module of its workers
 
+    # a started interpreter imports the script, or what a fork server preloads, before it knows its parent; a process may change its name
     started = any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
     return started or multiprocessing.parent_process() is not None or hasattr(multiprocessing.current_process(), "_inheriting")
 
 
 def _attach_whatever_is_set(side: str, settings: Settings, names: Sequence[str]) -> Session:
     """Attach the hooks of these names, whatever the settings ask for, and return their session."""
-    module = room(side)
+    module = side_environment(side)
     session: Session = module.make_session(settings, Launch.from_environment(os.environ))
     session.facts["environment"] = {name: {"value": os.environ.get(name)} for name in (*module.DETERMINISTIC, *module.WATCHED)}
     attach([replace(hook, asked=lambda settings: True) for hook in hooks_of(side) if hook.name in names], session)
@@ -198,12 +191,12 @@ def _attach_whatever_is_set(side: str, settings: Settings, names: Sequence[str])
 
 
 def _one_line_for_ours(hook: ExceptHook) -> ExceptHook:
-    """An ``excepthook`` that ends the process with the line and the exit code of an error of ours, as the launcher does."""
+    """Return an ``excepthook`` that prints an error of ours in one line, and ends the process with its exit code."""
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> object:
         if not isinstance(error, AlignHooksError):
             return hook(kind, error, trace)
-        with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook would hold back our line
+        with contextlib.redirect_stderr(sys.__stderr__):  # torch.distributed's own hook would swallow our line
             report(error)
         sys.exit(error.exit_code)
 
@@ -211,7 +204,7 @@ def _one_line_for_ours(hook: ExceptHook) -> ExceptHook:
 
 
 def _account_at_exit(session: Session) -> None:
-    if os.getpid() == session.process:  # and not in a fork
+    if os.getpid() == session.process:  # not in a fork
         _account(session, 1 if getattr(sys, "last_value", None) is not None else 0, by_run=VARIABLE in os.environ)
 
 

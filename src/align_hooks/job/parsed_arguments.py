@@ -1,4 +1,4 @@
-"""The end of a process below ``align-hooks run --arguments-only``: where the framework has parsed its arguments."""
+"""The end of a process below ``align-hooks run --arguments-only``, once the framework has parsed its arguments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from align_hooks.session import Session
 
 VARIABLE = "_ALIGN_HOOKS_ARGUMENTS"
-"""Names the folder; set below ``run --arguments-only`` alone."""
+"""The folder for parsed arguments; set only below ``run --arguments-only``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The arguments of a process, as ``arguments.json`` holds them; ``parsed`` is the time in nanoseconds."""
+    """The arguments of a process, as ``arguments.json`` holds them."""
 
     parsed: int
+    """When they were parsed, in nanoseconds since 1970."""
     side: str
     versions: Mapping[str, str]
     command: Sequence[str]
@@ -38,19 +39,16 @@ class Parsed:
 
 
 def asked() -> bool:
-    """Whether this process is to end where its arguments are parsed."""
+    """Return whether this process is to end once its arguments are parsed."""
     return VARIABLE in os.environ
 
 
 def leave(session: Session, arguments: Mapping[str, str], versions: Mapping[str, str], *, trains: bool) -> NoReturn:
-    """Write the parsed arguments, and end the process; msrun's scheduler, which parses the same, only ends.
-
-    ``os._exit``, because a script may catch an exception, and train.
-    """
+    """Write the parsed arguments, and end the process."""
     code, pid, launch, environment = 0, os.getpid(), session.launch, session.facts["environment"]
     parsed = Parsed(time.time_ns(), session.side, versions, sys.argv, launch.rank, launch.world_size, trains, environment, arguments)
     try:
-        if os.environ.get("MS_ROLE") != "MS_SCHED":
+        if os.environ.get("MS_ROLE") != "MS_SCHED":  # msrun's scheduler parses the same arguments
             atomic.write_json(Path(os.environ[VARIABLE], f"{pid}.json"), asdict(parsed))
     except OSError as error:
         code = RecordError.exit_code
@@ -60,4 +58,4 @@ def leave(session: Session, arguments: Mapping[str, str], versions: Mapping[str,
             child.terminate()
         flush(sys.stdout)
         flush(sys.stderr)
-        os._exit(code)
+        os._exit(code)  # a script could catch an exception, and train

@@ -1,8 +1,7 @@
 """``align-hooks run -- COMMAND …``: hooks in every training process that a command starts, with no file touched.
 
-The command may be anything: torchrun, msrun, a shell script that prepares data first. Whatever starts a Python process, its environment
-reaches it. So a ``sitecustomize`` (:mod:`align_hooks.job.startup`) goes first on PYTHONPATH, and variables that must be set when an
-interpreter starts (PYTHONHASHSEED, library switches) are set here, in time.
+The command may be torchrun, msrun or a script that prepares data first: the environment reaches every Python process. So it gets a
+``sitecustomize`` (:mod:`align_hooks.job.startup`), first on PYTHONPATH, and variables that an interpreter reads when it starts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from align_hooks.record.format import crash_stack
 from align_hooks.settings import PREFIX, Settings, Source
 
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
-"""Processes that a launcher leaves running record all the same; only their end cannot be told."""
+"""The way out where a launcher leaves processes running, which record all the same, but whose end is unknown."""
 USAGE = f"""\
 usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]
 Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask. With --arguments-only
@@ -37,7 +36,7 @@ each ends where the framework has parsed its arguments, and FILE (arguments.json
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code of ``align-hooks run``: the command's own, 3 when that is 0 and something asked for did not happen."""
+    """Run ``align-hooks run``, and return the command's exit code, or 3 where that is 0 and a request did not happen."""
     hold()
     command, only, out = list(arguments), False, ""
     while command and re.match("--(arguments-only$|out(=|$))", command[0]):
@@ -64,14 +63,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(command: Sequence[str]) -> int:
-    """Run ``command`` to its end with hooks attached, and print to which processes.
+    """Run ``command`` with hooks attached, print the attached processes, and return the exit code.
 
     Raises SettingsError or RecordError, before anything is started, for variables that cannot be honoured.
     """
     settings = Settings.from_environment(os.environ)
     if not settings.any_set():
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
-    outer = os.environ.pop(VARIABLE, None)  # an outer run does not attach to this process
+    outer = os.environ.pop(VARIABLE, None)  # so that an outer run does not attach to this process
     if any(isinstance(getattr(settings, field.name), Source) for field in fields(settings)):
         from align_hooks.session import Session  # not with the module, like refuse_finished below: numpy doubles the time to start
 
@@ -82,7 +81,7 @@ def run(command: Sequence[str]) -> int:
         refuse_finished(settings.run, settings.run_exists, Launch.from_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)) | exported(command, os.environ))
-        processes = [with_last_words(process, settings.run) for process in attached_processes(Path(folder))]
+        processes = [with_crash_stack(process, settings.run) for process in attached_processes(Path(folder))]
         problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes, failed=bool(code)))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
@@ -93,15 +92,17 @@ def run(command: Sequence[str]) -> int:
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
-def with_last_words(process: Process, run: Path | None) -> Process:
-    """A lost process with its end, where the signal that ended it left words beside its record; any other process as it is."""
-    words = crash_stack.read(run, process.rank) if run is not None and process.began and process.lost else None
-    return process if words is None else replace(process, ended=str(words), failed=True)
+def with_crash_stack(process: Process, run: Path | None) -> Process:
+    """Return a lost process with the end that a crash stack beside its record states, if there is one."""
+    stack = crash_stack.read(run, process.rank) if run is not None and process.began and process.lost else None
+    return process if stack is None else replace(process, ended=str(stack), failed=True)
 
 
 def account(processes: Sequence[Process], *, failed: bool) -> Iterator[str]:
-    """Print the processes to which hooks were attached, a line each; yields the problems, a sentence each. Where the command itself
-    ``failed``, what never happened after that is no problem: its own error says why."""
+    """Print the attached processes, a line each, and yield the problems, a sentence each.
+
+    ``failed``: the command itself failed, whose error explains what never happened.
+    """
     who: dict[str, list[str]] = {}
     for process in processes:
         say(f"align_hooks: {process}{'; started again' if started_again(process, processes) else ''}", sys.stderr)
@@ -119,7 +120,7 @@ def account(processes: Sequence[Process], *, failed: bool) -> Iterator[str]:
         for problem in problems:
             who.setdefault(problem, []).append(str(process.pid))
     yield from (f"pid {', '.join(pids)}: {problem}" for problem, pids in who.items())
-    if not any(process.began and process.running for process in processes):  # other ranks may come yet
+    if not any(process.began and process.running for process in processes):  # else other ranks may come yet
         yield from unheard(processes)
     if failed:
         return

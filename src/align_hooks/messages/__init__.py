@@ -1,8 +1,4 @@
-"""What align_hooks says, as data: a message is an id with named arguments, and words are made of it last.
-
-Nothing reads a sentence back. A report in two languages, a program that reads the JSON and a test have the same message: its id and its
-arguments. English is a catalogue like any other, so rewording a message changes a line of ``en/`` and nothing else.
-"""
+"""Messages as data: an id with named arguments, rendered last in a language. English is a catalogue like any other."""
 
 from align_hooks.messages.catalogue import CHINESE, ENGLISH, language_of, speaking
 from align_hooks.messages.message import (

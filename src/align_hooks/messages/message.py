@@ -1,4 +1,4 @@
-"""A message: an id of the catalogues and named arguments, which may be messages; in words, and as data."""
+"""A message: an id of the catalogues and named arguments, which may be messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from align_hooks.messages.catalogue import spoken, template
 CAPITAL = re.compile("(?<!^)(?=[A-Z])")
 """Where a word begins inside a class's name."""
 Argument: TypeAlias = Union[str, int, float, bool, Enum, "Message", "Joined", None]
-"""What an argument may be. Text is a name, a path, a command or what a user wrote, and is the same in every language. The id
-``<class>.<name>`` words a member of an enumeration. The catalogue's template formats numbers."""
+"""Text is the same in every language: a name, a path, a command or what a user wrote. See :func:`id_of` for members of enumerations."""
 
 
 class Side(str, Enum):
-    """A side of a comparison or a check, which every room's messages name."""
+    """A side of a comparison or a check."""
 
     REFERENCE = "reference"
     CANDIDATE = "candidate"
@@ -28,7 +27,7 @@ class Side(str, Enum):
 
 
 class Separator(Enum):
-    """What stands between the parts of a list."""
+    """The text between the parts of a list."""
 
     SENTENCES = "sentences"
     TERMS = "terms"
@@ -40,7 +39,7 @@ class Separator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Messages or names in a row, with what stands between them in a language."""
+    """A list of messages or names."""
 
     parts: tuple[Argument, ...]
     separator: Separator
@@ -51,10 +50,12 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is to be said, before it is worded. ``id`` names a template in the catalogues, whose slots are the names of ``arguments``."""
+    """A statement before it is put into words."""
 
     id: str
+    """The name of a template in the catalogues."""
     arguments: Mapping[str, Argument]
+    """The slots of the template; ``count`` chooses between one and many."""
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -64,12 +65,12 @@ class Message:
 
 
 def message(id: str, /, **arguments: Argument) -> Message:
-    """A message by its id; an argument that is called ``count`` chooses between one and many."""
+    """Return a message."""
     return Message(id, arguments)
 
 
 def in_a_row(parts: Iterable[Argument], separator: Separator) -> Joined:
-    """Parts in their order, without those that are None; those of a part that is such a row stand in its place."""
+    """Join parts except None; a part with the same separator is flattened."""
     listed: list[Argument] = []
     for part in parts:
         if isinstance(part, Joined) and part.separator is separator:
@@ -80,32 +81,32 @@ def in_a_row(parts: Iterable[Argument], separator: Separator) -> Joined:
 
 
 def sentences(*parts: Argument) -> Joined:
-    """Sentences in a row, without those that are None."""
+    """Join sentences, except None."""
     return in_a_row(parts, Separator.SENTENCES)
 
 
 def terms(parts: Iterable[Argument]) -> Joined:
-    """Names or terms in a row."""
+    """Join names or terms."""
     return in_a_row(parts, Separator.TERMS)
 
 
 def with_commands(words: Argument, *commands: Argument) -> Joined:
-    """Words, and below them commands to copy, a line each, which no report breaks."""
+    """Put commands to copy below some words, a line each, which no report breaks."""
     return in_a_row((words, *commands), Separator.LINES)
 
 
 def all_of(*parts: Argument) -> Joined:
-    """All of some terms, ``one and other``."""
+    """Join terms with "and"."""
     return in_a_row(parts, Separator.AND)
 
 
 def any_of(*parts: Argument) -> Joined:
-    """One of some terms, ``one or other``."""
+    """Join terms with "or"."""
     return in_a_row(parts, Separator.OR)
 
 
 def as_data(value: Argument) -> object:
-    """A message for programs, as JSON holds it: its id and arguments, or the id alone of a member of an enumeration; else the value."""
+    """Return a message as JSON holds it: id and arguments, a list's parts, the id of a member of an enumeration, or the value."""
     if isinstance(value, Message):
         return {"id": value.id, "arguments": {name: as_data(argument) for name, argument in value.arguments.items()}}
     if isinstance(value, Joined):
@@ -114,9 +115,10 @@ def as_data(value: Argument) -> object:
 
 
 def rendered(value: Argument, language: str = "") -> str:
-    """A message, or an argument of one, in words; numbers stay numbers for the template, which says how they are written."""
+    """Return a message, or an argument of one, in words."""
     language = language or spoken.get()
     if isinstance(value, Message):
+        # templates format numbers
         values = {name: part if _is_number(part) else rendered(part, language) for name, part in value.arguments.items()}
         return _formatter.vformat(template(value.id, language, values.get("count")), (), values)
     if isinstance(value, Joined):
@@ -127,10 +129,10 @@ def rendered(value: Argument, language: str = "") -> str:
 
 
 class TemplateFormatter(Formatter):
-    """Fills a template, in which ``{count:step|steps}`` is the word for one or for many."""
+    """A formatter of templates, in which ``{count:step|steps}`` is the word for one or for many."""
 
     def format_field(self, value: object, format_spec: str) -> str:
-        """Return a value as its part of the template has it."""
+        """Return a value in the format of its slot."""
         one, bar, many = format_spec.partition("|")
         filled: str = super().format_field(value, format_spec) if not bar else one if value == 1 else many
         return filled
@@ -140,7 +142,7 @@ _formatter = TemplateFormatter()
 
 
 def id_of(member: Enum) -> str:
-    """Return the id that words a member of an enumeration, ``class_name.member``."""
+    """Return the message id of a member of an enumeration, ``class_name.member``."""
     return f"{CAPITAL.sub('_', type(member).__name__)}.{member.name}".lower()
 
 

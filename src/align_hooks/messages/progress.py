@@ -1,4 +1,4 @@
-"""How a long reading reports its progress: a message, and how much of how much is done, where that is known."""
+"""Reports of the progress of a long reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Progress(Protocol):
     """Called before each piece of work; ``total`` is 0 where it is not known."""
 
     def __call__(self, message: Argument, done: int = 0, total: int = 0) -> None:
-        """Say what is read next."""
+        """Report what is read next."""
 
 
 def silent(message: Argument, done: int = 0, total: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from align_hooks.hooking.hook import Hook, at_seam
+from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
 
@@ -27,7 +27,7 @@ def training(settings: Settings) -> bool:
     return any(source is not None for source in replayed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
-_hook = functools.partial(at_seam, room="align_hooks.ms_side.hooks")
+_hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
 HOOKS: tuple[Hook, ...] = (
     _mindformers(
@@ -40,7 +40,7 @@ HOOKS: tuple[Hook, ...] = (
         "pynative",
         "mindformers.pynative.trainer.trainer:Trainer.train",
         asked=_always,
-        body="pynative:refuse",
+        handler="pynative:refuse",
         why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
         must_fire=False,
     ),
@@ -48,7 +48,7 @@ HOOKS: tuple[Hook, ...] = (
         "dataloader",
         "mindformers.dataset.base_dataset",
         asked=_always,
-        body="dataloader:install",
+        handler="dataloader:install",
         why="registers NumpyDataloader",
         only_a_name=True,
     ),

@@ -1,5 +1,4 @@
-"""Canonical names: Hugging Face's, and the way to them from each framework's own names and fused layouts.
+"""Canonical names, which are Hugging Face's, and rules from a framework's names and fused layouts to them.
 
-The lowest room: what a fused parameter is, and a table of rules for one framework. The tables themselves are the families'
-(:mod:`align_hooks.families`).
+The tables of rules are those of :mod:`align_hooks.families`.
 """

@@ -1,14 +1,12 @@
 """Fused and padded parameters as blocks of rows.
 
-Every layout of both frameworks has the same form: the first axis is ``repeats`` times a run of rows of the first piece, then
-of the second, and so on. Megatron's ``linear_qkv`` repeats (queries of a group, key, value) for each query group. ``[gate; up]``
-has a single repeat. Rows interleaved one by one have as many repeats as rows. A padded vocabulary is a single repeat of
-(vocabulary, padding). The same code therefore splits and joins them all, exactly and invertibly.
+A layout is ``repeats`` times some rows of the first piece, then of the second, and so on. Megatron's ``linear_qkv`` repeats (queries of a
+group, key, value) for each query group, ``[gate; up]`` has one repeat, interleaved rows have as many repeats as rows, and a padded
+vocabulary is one repeat of (vocabulary, padding).
 
-A tensor-parallel rank holds blocks of the same kind, with fewer repeats or shorter rows. A distributed optimizer cuts those at
-any element. Within a piece, row-major order is the fused tensor's order, so a range of the fused tensor is a range of each piece.
-
-MindFormers' stacks of experts are the exception: each expert is transposed, and its pieces are columns (:class:`Stack`).
+A tensor-parallel rank holds blocks with fewer repeats or rows. A distributed optimizer cuts at any element; as a piece keeps the fused
+tensor's order, a range of the fused tensor is a range of each piece. In MindFormers' stacks of experts, each expert is transposed, and its
+pieces are columns (:class:`Stack`).
 """
 
 from __future__ import annotations
@@ -25,45 +23,43 @@ from numpy.typing import NDArray
 from align_hooks.errors import RefusedRun
 
 Array = NDArray[Any]
-"""A numpy array of whatever type."""
 Tensor: TypeAlias = Any
 """A numpy array or a torch tensor."""
 View: TypeAlias = tuple[int, int, int]
-"""The shape of a fused tensor that is looked at with three axes."""
+"""The shape of a fused tensor as a view of three axes."""
 Ranges: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """[start, stop) of a piece on each axis of such a view."""
-
 PADDING = "#padding"
 """Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The sizes of a decoder on which its layouts depend. ``vocabulary`` excludes padding, ``padded`` includes it.
-
-    ``layers`` are those of the decoder, without layers for multi-token prediction. ``q_lora`` is the rank of latent attention's queries.
-    """
+    """The sizes of a decoder on which its layouts depend."""
 
     heads: int
     groups: int
+    """Query groups: heads of keys and values."""
     head_dim: int
     ffn: int
     vocabulary: int
+    """Without padding."""
     padded: int
+    """The vocabulary with padding."""
     expert_ffn: int = 0
     experts: int = 0
     layers: int = 0
+    """Without layers for multi-token prediction."""
     q_lora: int = 0
+    """The rank of latent attention's queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Part ``index`` of ``count`` equal parts of a parameter along ``axis``: what one tensor-parallel rank holds.
-
-    With None the name table says which axis that is.
-    """
+    """Part ``index`` of ``count`` equal parts of a parameter along ``axis``, which a tensor-parallel rank holds."""
 
     axis: int | None = None
+    """None for the axis that the name table states."""
     index: int = 0
     count: int = 1
 
@@ -84,7 +80,7 @@ class Blocks:
         return self.repeats * sum(self.rows)
 
     def split(self, tensor: Tensor) -> list[Tensor]:
-        """The pieces of a fused tensor, whole and in order: numpy arrays of an array, torch tensors of a tensor; views where possible."""
+        """Return the pieces of a fused tensor in order, as arrays or tensors like it, and as views where possible."""
         if len(self.rows) == 1:
             return [tensor]
         tail = tuple(tensor.shape[1:])
@@ -93,7 +89,7 @@ class Blocks:
         return [runs[:, start : start + rows].reshape((self.repeats * rows, *tail)) for start, rows in zip(starts, self.rows, strict=False)]
 
     def join(self, pieces: Sequence[Array]) -> Array:
-        """The inverse of :meth:`split`, for numpy arrays."""
+        """Return the fused array of its pieces, the inverse of :meth:`split`."""
         if len(self.rows) == 1:
             return pieces[0]
         tail = pieces[0].shape[1:]
@@ -102,34 +98,32 @@ class Blocks:
         return whole
 
     def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
-        """The shapes of the pieces of a fused tensor of ``shape``."""
+        """Return the shapes of the pieces of a fused tensor of ``shape``."""
         return [(self.repeats * rows, *shape[1:]) for rows in self.rows]
 
     def fused(self, piece: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the fused tensor whose first piece has the shape ``piece``."""
+        """Return the shape of the fused tensor whose first piece has the shape ``piece``."""
         return (self.total, *piece[1:])
 
     @property
     def filled(self) -> Blocks:
-        """The same without pieces of no rows."""
+        """The same blocks without empty pieces."""
         return Blocks(self.repeats, tuple(rows for rows in self.rows if rows))
 
     def view(self, shape: Sequence[int]) -> tuple[View, list[Ranges]]:
-        """A view of three axes of a fused tensor of ``shape``, and the ranges of each piece in it."""
+        """Return a fused tensor's ``shape`` as three axes, and the ranges of each piece there."""
         width, stops = math.prod(shape[1:]), np.cumsum(self.rows).tolist()
-        bounds = [(stop - rows, stop) for stop, rows in zip(stops, self.rows, strict=True)]
-        ranges = [((0, self.repeats), rows, (0, width)) for rows in bounds]
+        ranges = [((0, self.repeats), (stop - rows, stop), (0, width)) for stop, rows in zip(stops, self.rows, strict=True)]
         return (self.repeats, sum(self.rows), width), ranges
 
     def before(self, piece: int, element: int, width: int) -> int:
-        """How many elements of a piece stand before ``element`` of the fused tensor, whose rows have ``width`` elements."""
-        period, start = sum(self.rows) * width, sum(self.rows[:piece]) * width
+        """Return how many elements of a piece precede ``element`` of the fused tensor, whose rows have ``width`` elements."""
+        period, start, size = (rows * width for rows in (sum(self.rows), sum(self.rows[:piece]), self.rows[piece]))
         repeats, rest = divmod(element, period)
-        size = self.rows[piece] * width
         return repeats * size + min(max(rest - start, 0), size)
 
     def runs(self, piece: int, start: int, stop: int, width: int) -> Iterator[slice]:
-        """Where the elements of a piece lie in the range [start, stop) of the fused tensor, counted from ``start``."""
+        """Yield slices with the elements of a piece in the range [start, stop) of the fused tensor, counted from ``start``."""
         period, offset = sum(self.rows) * width, sum(self.rows[:piece]) * width
         for repeat in range(start // period, -(-stop // period)):
             first = repeat * period + offset
@@ -140,13 +134,11 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """``experts`` matrices of ``height`` rows, one below the other; each is transposed, and ``columns[0]`` of its columns are piece 0.
-
-    An expert's pieces follow each other, then those of the next expert.
-    """
+    """Matrices of experts, one below the other. Each is transposed: ``columns[0]`` of its columns are piece 0, and so on."""
 
     experts: int
     height: int
+    """Rows of a matrix."""
     columns: tuple[int, ...]
 
     @property
@@ -156,38 +148,38 @@ class Stack:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Rows of each piece, which are columns here."""
+        """Rows of each piece, which are columns of the stack; all pieces of an expert, then those of the next."""
         return self.columns * self.experts
 
     @property
     def filled(self) -> Stack:
-        """The stack itself: no piece is without rows."""
+        """The stack itself: no piece is empty."""
         return self
 
     def shapes(self, shape: Sequence[int]) -> list[tuple[int, ...]]:
-        """The shapes of the pieces."""
+        """Return the shapes of the pieces."""
         return [(columns, self.height) for columns in self.rows]
 
     def fused(self, piece: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the stack."""
+        """Return the shape of the stack."""
         return (self.total, sum(self.columns))
 
     def view(self, shape: Sequence[int]) -> tuple[View, list[Ranges]]:
-        """The stack with an axis for experts, and the ranges of each piece in it."""
+        """Return the stack's shape with an axis for experts, and the ranges of each piece there."""
         stops = np.cumsum(self.columns).tolist()
         columns = [(stop - size, stop) for stop, size in zip(stops, self.columns, strict=True)]
         ranges = [((expert, expert + 1), (0, self.height), part) for expert in range(self.experts) for part in columns]
         return (self.experts, self.height, sum(self.columns)), ranges
 
     def split(self, tensor: Tensor) -> list[Tensor]:
-        """The pieces of a stack, whole and in order, each a copy in row-major order."""
+        """Return the pieces of a stack in order, each a copy in row-major order."""
         shape, ranges = self.view(())
         of_expert = tensor.reshape(shape)
         pieces = (of_expert[expert, :, start:stop].T for (expert, _), _, (start, stop) in ranges)
         return [piece.contiguous() if hasattr(piece, "contiguous") else np.ascontiguousarray(piece) for piece in pieces]
 
     def join(self, pieces: Sequence[Array]) -> Array:
-        """The inverse of :meth:`split`, for numpy arrays."""
+        """Return the stack of its pieces, the inverse of :meth:`split`."""
         shape, ranges = self.view(())
         whole = np.empty(shape, pieces[0].dtype)
         for piece, ((expert, _), _, (start, stop)) in zip(pieces, ranges, strict=True):
@@ -204,7 +196,7 @@ class Stack:
 
 
 class Division(Enum):
-    """What each of several equal parts of a fused parameter holds, where tensor parallelism cuts its rows."""
+    """What one of several equal parts of a fused parameter holds, where tensor parallelism cuts its rows."""
 
     RUNS = "some of the runs, each whole"
     PIECES = "a part of each piece"
@@ -213,38 +205,35 @@ class Division(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FusedLayout:
-    """How the pieces lie in a kind of parameter: ``blocks`` gives its blocks by the decoder's sizes and the parameter's whole shape.
-
-    ``of_experts`` says that a parameter has the pieces of every expert, one expert after the other. A family that lays its parameters out
-    in another way brings a layout of its own. ``name`` is for messages.
-    """
+    """The layout of the pieces in a kind of parameter."""
 
     name: str
+    """For messages."""
     blocks: Callable[[Dims, Sequence[int]], Blocks | Stack]
+    """The blocks by the decoder's sizes and the parameter's global shape."""
     division: Division = Division.PIECES
     of_experts: bool = False
+    """Whether a parameter holds the pieces of every expert, one expert after the other."""
 
     def whole(self, dims: Dims, shape: Sequence[int]) -> Blocks | Stack:
-        """The blocks of a whole parameter of ``shape``; raises RefusedRun where they do not fit."""
+        """Return the blocks of a parameter of global ``shape``; raises RefusedRun where they do not fit."""
         blocks = self.blocks(dims, shape)
         if blocks.total != shape[0]:
             raise RefusedRun(f"a parameter of {shape[0]} rows does not have the layout {self.name} of {dims}: that has {blocks.total}")
         return blocks
 
     def part(self, whole: Blocks | Stack, cut: Cut) -> tuple[Blocks | Stack, list[tuple[int, int]]]:
-        """The blocks of a part along the rows, and which rows [start, stop) of each whole piece it holds.
-
-        Raises RefusedRun where the parts are not equal.
-        """
+        """Return a part's blocks along the rows, and the rows [start, stop) of each piece in it; raises RefusedRun for unequal parts."""
         if cut.count == 1:
             return whole, [(0, rows) for rows, *_ in whole.shapes(())]
         if isinstance(whole, Stack):
             raise RefusedRun(f"a parameter in the layout {self.name} is cut into {cut.count} parts, which this version does not read")
         if self.division is Division.ROWS:
             return _rows(whole, cut)
-        by_run = self.division is Division.RUNS
-        divided = whole.rows if by_run else tuple(rows // cut.count for rows in whole.rows)
-        repeats = whole.repeats // cut.count if by_run else 1
+        if self.division is Division.RUNS:
+            repeats, divided = whole.repeats // cut.count, whole.rows
+        else:
+            repeats, divided = 1, tuple(rows // cut.count for rows in whole.rows)
         part = Blocks(repeats, divided)
         if part.total * cut.count != whole.total:
             raise RefusedRun(
@@ -256,7 +245,7 @@ class FusedLayout:
 
 
 def _rows(whole: Blocks, cut: Cut) -> tuple[Blocks, list[tuple[int, int]]]:
-    """The part of a parameter whose rows are cut as they lie: such a part may hold rows of a single piece."""
+    """Return the part of a parameter whose rows are cut anywhere, so that a part may hold rows of one piece only."""
     share = whole.total // cut.count
     start, stop = cut.index * share, (cut.index + 1) * share
     bounds = [
@@ -284,11 +273,9 @@ HALVES = FusedLayout("halves", lambda dims, shape: Blocks(1, (shape[0] // 2, sha
 HALVES_BY_ROW = FusedLayout("halves_by_row", lambda dims, shape: Blocks(shape[0] // 2, (1, 1)), Division.RUNS)
 EXPERT_GATE_THEN_UP = FusedLayout("expert_gate_then_up", lambda dims, shape: Blocks(1, (dims.expert_ffn, dims.expert_ffn)))
 VOCABULARY = FusedLayout("vocabulary", _vocabulary, Division.ROWS)
-"""The layouts of the two frameworks. A vocabulary is padded at its end as a whole, and its rows are cut wherever that end falls."""
-
+"""A vocabulary is padded before it is cut, so that its rows are cut wherever the padding begins."""
 QUERIES_THEN_KEYS = FusedLayout("latent_queries_then_keys", lambda dims, shape: Blocks(1, (dims.q_lora, shape[0] - dims.q_lora)))
-"""Of latent attention: the compressed queries, then the compressed keys and values with the key's turned part."""
-
+"""Latent attention: the compressed queries, then the compressed keys and values with the key's rotary part."""
 STACKED_GATE_UP = FusedLayout(
     "stacked_gate_up",
     lambda dims, shape: Stack(dims.experts, shape[0] // (dims.experts or 1), (shape[1] // 2, shape[1] // 2)),

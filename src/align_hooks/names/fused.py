@@ -1,4 +1,4 @@
-"""A framework's parameter on a rank, as canonical pieces: split into them, and joined from them."""
+"""A framework's parameter on a rank, split into canonical pieces and joined from them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from align_hooks.names.blocks import Array, Blocks, Stack, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A canonical tensor in a rank's native parameter: the whole ``shape``, and as ``box`` [start, stop) per axis of the part held.
-
-    ``own`` says that the name is the framework's own, since no family has one for it.
-    """
+    """A canonical tensor in a rank's native parameter."""
 
     name: str
     shape: tuple[int, ...]
+    """The global shape."""
     box: tuple[tuple[int, int], ...]
+    """[start, stop) on each axis of the part on this rank."""
     own: bool = False
+    """Whether the name is the framework's, as no family has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementRange:
-    """Elements [start, stop) of what a rank holds of a native tensor, in the tensor's order; all are of the part ``piece``."""
+    """Elements [start, stop) of one piece in a rank's share of a native tensor, in row-major order."""
 
     start: int
     stop: int
     piece: int
+    """The index in :attr:`Fused.parts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """A native parameter of this rank with its canonical pieces, in the order of their rows.
-
-    ``blocks`` are those of the tensor on this rank. With ``flat`` the rank holds only the elements [start, stop) of that tensor in
-    row-major order: its share under a distributed optimizer.
-    """
+    """A native parameter on this rank, with its canonical pieces."""
 
     native: str
     parts: tuple[Piece, ...]
+    """In the order of their rows."""
     blocks: Blocks | Stack
+    """The layout of the tensor on this rank."""
     flat: tuple[int, int] | None = None
+    """The elements [start, stop) of that tensor, in row-major order, that a distributed optimizer keeps here; None for all."""
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Fused:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the native tensor on this rank, whatever share of it the optimizer holds."""
+        """Shape of the native tensor on this rank, ``flat`` or not."""
         return self.blocks.fused([stop - start for start, stop in self.parts[0].box])
 
     def _not_empty(self) -> list[Piece]:
@@ -64,7 +64,7 @@ class Fused:
         return math.prod(self.shape[1:])
 
     def ranges(self) -> list[tuple[Piece, tuple[int, int] | None]]:
-        """The pieces on this rank, each with the range of its box that ``flat`` leaves; None for all of it."""
+        """Return the pieces on this rank, each with the range of its elements that ``flat`` leaves; None for all."""
         if self.flat is None:
             return [(piece, None) for piece in self._not_empty()]
         ranges = ((index, tuple(self.blocks.before(index, end, self._width) for end in self.flat)) for index in range(len(self.parts)))
@@ -72,7 +72,7 @@ class Fused:
 
     @property
     def cut(self) -> frozenset[str]:
-        """Pieces of which this rank holds a part only."""
+        """Names of the pieces of which this rank holds a part only."""
         return frozenset(
             piece.name
             for piece, part in self.ranges()
@@ -80,14 +80,11 @@ class Fused:
         )
 
     def narrowed(self, start: int, stop: int) -> Fused:
-        """The same parameter, of which the rank holds only the elements [start, stop)."""
+        """Return the parameter with ``flat`` set."""
         return replace(self, flat=(start, stop))
 
     def split(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Canonical name and piece of the tensor on this rank.
-
-        With ``flat`` the tensor is one-dimensional, and a piece comes in one or several consecutive runs.
-        """
+        """Yield canonical name and piece of this rank's tensor, which with ``flat`` is one-dimensional; a piece may then come in runs."""
         if self.flat is None:
             for piece, part in zip(self.parts, self.blocks.split(tensor), strict=True):
                 if part.shape[0]:
@@ -97,20 +94,20 @@ class Fused:
             yield self.parts[run.piece].name, tensor[run.start : run.stop]
 
     def runs(self) -> Iterator[ElementRange]:
-        """The consecutive elements of each piece that this rank holds, piece after piece; raises RefusedRun for stacked experts."""
+        """Yield the consecutive elements of each piece on this rank, piece after piece; raises RefusedRun for stacked experts."""
         start, stop = self.flat or (0, math.prod(self.shape))
         for piece in range(len(self.parts)):
             yield from (ElementRange(run.start, run.stop, piece) for run in self.blocks.runs(piece, start, stop, self._width))
 
     def join(self, tensors: Mapping[str, Array]) -> Array:
-        """The tensor on this rank, from whole canonical tensors, which are read one after the other."""
+        """Return the tensor on this rank, from global canonical tensors that are read one after the other."""
         boxes = [tensors[piece.name][tuple(slice(*bounds) for bounds in piece.box)] for piece in self._not_empty()]
         native = self.blocks.filled.join(boxes)
         return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 
 
 def gathered(runs: Iterable[tuple[str, Array]]) -> dict[str, Array]:
-    """Canonical name to piece, from what :meth:`Fused.split` yields; the runs of a piece are joined."""
+    """Return canonical name to piece, with the runs of :meth:`Fused.split` joined."""
     named: dict[str, list[Array]] = {}
     for name, run in runs:
         named.setdefault(name, []).append(run)

@@ -1,7 +1,7 @@
-"""The names that a misspelt one may mean: of the same kind first, then of the same layer, then those that are spelt alike.
+"""The names that a misspelt one may mean: by kind first, then by layer, then by spelling.
 
-Spelling alone misleads: ``model.layers.1.q_proj`` has more letters in common with ``model.layers.1.mlp.up_proj.weight`` than with
-``model.layers.1.self_attn.q_proj.weight``, which is meant.
+Spelling misleads: ``model.layers.1.q_proj`` shares more letters with ``model.layers.1.mlp.up_proj.weight`` than with
+``model.layers.1.self_attn.q_proj.weight``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from difflib import SequenceMatcher
 
 LAYER = re.compile(r"(?<=\blayers\.)(\d+|\*)")
 PARAMETER = re.compile(r"(\.(weight|bias))?(#\w+)?$")
-"""The end of a name that does not say which module it is of."""
+"""The end of a name behind its module."""
 ALIKE = 0.5
-"""The part of letters in common, of a kind or of a whole name, from which a name may be meant."""
+"""The least ratio of common letters, of the kind or of the full name."""
 
 
 def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
-    """The names that are nearest to one that is none of them, the nearest first; of names that differ by their layer alone one."""
+    """Return up to ``most`` of ``names``, the nearest first; names that differ only by their layer count once."""
     kind, layer = _kind(name), _layer(name)
 
     def likeness(other: str) -> tuple[float, bool, float]:

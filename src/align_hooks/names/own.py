@@ -1,8 +1,8 @@
-"""A framework's own names, for parameters of which no family has a canonical name.
+"""A framework's own names, for parameters without a canonical name.
 
-What is recorded under them is complete, and two runs of one framework compare in full: the names count layers and experts over the whole
-model, a gated projection is two pieces, and a padded vocabulary's dummy rows are one of their own, so that the layout of the ranks does not
-show. Each begins with the framework, ``megatron:decoder.layers.0.…``, for across frameworks equal names may hold other layouts.
+They do not depend on the layout of ranks: layers and experts are counted over the whole model, and a gated projection and a padded
+vocabulary are two pieces. So two runs of one framework compare in full. A name begins with its framework, ``megatron:decoder.layers.0.…``,
+as equal names may have different layouts in the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GATE, UP = "#gate", "#up"
 
 
 def own_name(framework: str, native: str, first_layer: int, first_expert: int) -> str:
-    """A parameter's own name, with its layer and its expert counted over the whole model."""
+    """Return a parameter's own name, with its layer and expert counted over the whole model."""
     name = f"{framework}:" + LAYER.sub(lambda number: str(int(number[0]) + first_layer), native, count=1)
     return EXPERT.sub(lambda number: str(int(number[0]) + first_expert), name, count=1) if ".experts." in name else name
 
@@ -43,14 +43,11 @@ def canonical_or_own(
     first_layer: int = 0,
     first_expert: int = 0,
 ) -> Fused | None:
-    """The pieces of a native parameter of ``shape`` on this rank: canonical where the family's ``table`` knows it in this layout, else
-    under its own name, which begins with ``framework``; None for an entry that is no parameter.
+    """Return a native parameter of local ``shape`` under canonical names where ``table`` has its layout, else under its own name.
 
-    ``gated`` says whether the model's first projections hold a gate too; ``axis`` is the one along which a parameter is cut of which no
-    table says that.
+    None stands for an entry that is no parameter. ``gated``: whether first projections hold a gate too. ``axis``: the axis of the cut
+    where no table states it.
     """
-    if table is not None and table.is_ignored(native):
-        return None
     if table is not None and table.knows(native):
         with contextlib.suppress(RefusedRun):  # another layout
             return table.fused(native, shape, dims, cut=cut, first_layer=first_layer, first_expert=first_expert)
@@ -68,16 +65,16 @@ def canonical_or_own(
 def held_elsewhere(
     table: NameTable, framework: str, here: Collection[str], *, layers: int, experts: int, predicted: int
 ) -> Callable[[str], bool]:
-    """Says of a name, canonical or own, whether another rank holds it; see :meth:`NameTable.elsewhere` and :func:`own_elsewhere`."""
+    """Return a predicate of names, canonical or own: :meth:`NameTable.elsewhere` or :func:`own_elsewhere`."""
     known = table.elsewhere(here, layers=layers, experts=experts, predicted=predicted)
     own = own_elsewhere(framework, here, layers=layers, experts=experts)
     return lambda name: known(name) or own(name)
 
 
 def own_elsewhere(framework: str, here: Collection[str], *, layers: int, experts: int = 0) -> Callable[[str], bool]:
-    """Says of a name whether it is an own name that another rank holds, in a model of ``layers`` layers and ``experts`` experts.
+    """Return a predicate: whether a name is an own name of another rank, in a model of so many layers and experts.
 
-    ``here`` are the names on this rank, canonical or not. What stands in no layer can be another rank's where stages share the layers.
+    ``here`` are the names on this rank, canonical or own. A tensor in no layer may be another rank's, if that has other layers.
     """
     layers_here = {int(number[1]) for name in here if (number := re.match(r"(?:\w+:decoder|model)\.layers\.(\d+)\.", name))}
 

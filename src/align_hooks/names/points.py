@@ -1,11 +1,8 @@
-"""The points of a forward pass at which values and their gradients are recorded: their names, their order, and what each is made from.
+"""The points of a forward pass at which values and gradients are recorded: their names, their order, and their inputs.
 
-A point is named as Hugging Face names the module whose output it is, ``model.layers.0.self_attn.q_proj``. What no module puts out has a
-name of ours in the same place, ``model.layers.0.residual``. A value is ``[rows, sequence, width]``, whatever the framework's order of axes.
-Its gradient, the total derivative of the objective by it, has the point's name with :data:`GRADIENT` behind it.
-
-Points of a family stand in its order of a forward pass. A point that a side does not have, or that a filter left out, is passed over: then
-a later point is made from what that one is made from.
+A point has Hugging Face's name of the module whose output it is, ``model.layers.0.self_attn.q_proj``, or a name of ours,
+``model.layers.0.residual``. A value is ``[rows, sequence, width]``, whatever the framework's order of axes; its gradient is the total
+derivative of the objective. Where a point is missing, later points are made from what it is made from.
 """
 
 from __future__ import annotations
@@ -22,17 +19,19 @@ from align_hooks.data_file import sections
 GRADIENT = "#gradient"
 """Suffix of the name of a gradient; no name of a module has it."""
 BLOCK = "."
-"""The kind of a block's own output, which has the block's name alone."""
+"""The kind of a block's output, which has the block's name."""
 BEFORE = "<"
-"""What stands, in :attr:`PointSpec.reads`, for the output of the block before, or of the embedding."""
+"""The output of the block before, or of the embedding, in :attr:`PointSpec.reads`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointSpec:
-    """A kind of point: its ``name`` in a block, or in the model, and the kinds that it is made from (``points.txt``)."""
+    """A kind of point."""
 
     name: str
+    """In a block, or in the model."""
     reads: tuple[str, ...] = ()
+    """The kinds from which it is made, as in ``points.txt``."""
 
 
 EMBEDDING, FINAL_NORM, LOGITS, TOKEN_LOSSES = "model.embed_tokens", "model.norm", "lm_head", "token_losses"
@@ -41,7 +40,7 @@ LINES = (line.partition(" <- ") for line in sections(Path(__file__).parent / "po
 OF_BLOCK = tuple(PointSpec(name, tuple(reads.split())) for name, _, reads in LINES)
 """The kinds of a block, in the order of a forward pass."""
 PREDICTING = ("enorm", "hnorm", "eh_proj", "shared_head.norm", "shared_head.head")
-"""Kinds that a block alone has that predicts further tokens."""
+"""Kinds that only blocks for multi-token prediction have."""
 ENDS = (PointSpec(FINAL_NORM, (BEFORE,)), PointSpec(LOGITS, (FINAL_NORM,)), PointSpec(TOKEN_LOSSES, (LOGITS,)))
 """The kinds behind the last block."""
 BY_KIND = {kind.name: kind for kind in (*OF_BLOCK, *ENDS)}
@@ -53,19 +52,22 @@ EXPERT = re.compile(r"(?<=\.experts\.)\d{1,6}$")
 
 @dataclass(frozen=True, slots=True, order=True)
 class PointPosition:
-    """Where a point stands in a forward pass; ``block`` is the name of its block, empty outside."""
+    """The position of a point in a forward pass."""
 
     stage: int
+    """0 before the blocks, 1 in a block, 2 behind them."""
     layer: int
     order: int
+    """The order in a block, or behind the last; unknown kinds come last."""
     expert: int
     name: str
     block: str = ""
+    """The name of the block; empty outside."""
     kind: str = ""
 
 
 def place(name: str) -> PointPosition:
-    """The place of a point, by its name without :data:`GRADIENT`; what no table knows stands behind what is known in its block."""
+    """Return the position of a point, by its name without :data:`GRADIENT`."""
     if name == EMBEDDING or name.endswith("embedding"):
         return PointPosition(0, 0, 0, 0, name, kind=EMBEDDING)
     if name in LAST:
@@ -80,17 +82,17 @@ def place(name: str) -> PointPosition:
 
 
 def is_of_experts(name: str) -> bool:
-    """Whether a point is the output of an expert, whose tokens have no order."""
+    """Return whether a point is the output of an expert, whose tokens have no order."""
     return EXPERT.search(name.removesuffix(GRADIENT)) is not None
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """The names of points in the order of a forward pass."""
+    """Return the names of points in the order of a forward pass."""
     return sorted(names, key=place)
 
 
 def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Each point to the points among ``names`` that it is made from, through those that are not among them."""
+    """Return each point with the points among ``names`` from which it is made, directly or through missing points."""
     known = set(names)
     places = {name: place(name) for name in names}
     blocks = sorted({(at.layer, at.block) for at in places.values() if at.block})
@@ -109,13 +111,13 @@ def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
         return [name] if name in known else []
 
     def moved(block: str, kind: str) -> tuple[str, str]:
-        """The block and the kind of what is read there."""
+        """Return the block and the kind of what a point in ``block`` reads."""
         if kind != BEFORE:
             return block, kind
         earlier = before[block] if block else last
         return (earlier, BLOCK) if earlier else ("", EMBEDDING)
 
-    @cache  # paths through points that are not known fork in every block
+    @cache  # paths through missing points fork in every block
     def of(block: str, kind: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(read_by(block, kind)))
 
@@ -131,7 +133,7 @@ def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 
 def consumers(made_from: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The other way round: each point to the points that are made from it."""
+    """Return each point with the points that are made from it, the inverse of :func:`sources`."""
     users: dict[str, list[str]] = {name: [] for name in made_from}
     for name, read in made_from.items():
         for source in read:
@@ -140,6 +142,6 @@ def consumers(made_from: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...
 
 
 def chosen(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Says of a point whether one of some patterns matches its name."""
+    """Return a predicate: whether any of the patterns matches a point's name."""
     asked = tuple(patterns)
     return lambda name: any(fnmatchcase(name, pattern) for pattern in asked)

@@ -1,4 +1,4 @@
-"""A table of rules from a framework's own parameter names to canonical pieces, and back."""
+"""A table of rules from a framework's parameter names to canonical pieces, and back."""
 
 from __future__ import annotations
 
@@ -13,55 +13,54 @@ from align_hooks.names.fused import Fused, Piece
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A kind of parameter: its native name, the canonical names of its pieces, and the layout of these in it.
+    """A kind of parameter. ``{layer}`` and ``{expert}`` in its names stand for numbers, counted over the whole model.
 
-    ``{layer}`` and ``{expert}`` stand for numbers, counted over the whole model. ``{mtp}`` is the number of a layer for multi-token
-    prediction, which Hugging Face counts on after the decoder's, ``{after}``. A rule of the layout ``VOCABULARY`` names a single piece:
-    padding has that name with ``#padding``. ``axis`` is the axis that tensor parallelism cuts.
+    ``{mtp}`` is the number of a layer for multi-token prediction, which Hugging Face counts on after the decoder's, ``{after}``.
     """
 
     native: str
     canonical: tuple[str, ...]
+    """The names of its pieces; padding of a vocabulary is not among them."""
     layout: FusedLayout = UNFUSED
     axis: int = 0
+    """The axis that tensor parallelism cuts."""
 
 
 def any_layer(name: str) -> str:
-    """A canonical name with ``*`` for the numbers of its layer and its expert."""
+    """Return a canonical name with ``*`` for the numbers of its layer and its expert."""
     return re.sub(r"\.\d+(?=\.)", ".*", name)
 
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
-    """A framework's rules for the parameters of ``model``, which is the name that a refusal uses.
-
-    ``ignored`` are patterns that fully match names of state entries that are no parameters.
-    """
+    """A framework's rules for the parameters of a model."""
 
     framework: str
     model: str
+    """For messages."""
     rules: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()
+    """Patterns that fully match names of state entries that are no parameters."""
 
     def native(self, canonical: str) -> str:
-        """The framework's own name of the parameter that holds exactly this canonical tensor."""
+        """Return the framework's name of the parameter that holds exactly this canonical tensor."""
         return next(rule.native for rule in self.rules if rule.canonical == (canonical,))
 
     def knows(self, native: str) -> bool:
-        """Whether a state entry is a parameter of the family, or none at all."""
+        """Return whether a rule matches a state entry, or the entry is no parameter."""
         return any(numbers_in(native, pattern_of(rule.native)) is not None for rule in self.rules) or self.is_ignored(native)
 
     def is_ignored(self, native: str) -> bool:
-        """Whether a state entry is no parameter."""
+        """Return whether a state entry is no parameter."""
         return any(re.fullmatch(pattern, native) for pattern in self.ignored)
 
     def fused(
         self, native: str, shape: Sequence[int], dims: Dims, *, cut: Cut = WHOLE, first_layer: int = 0, first_expert: int = 0
     ) -> Fused | None:
-        """The pieces of a native parameter of ``shape`` on this rank; None for an entry that is no parameter.
+        """Return a native parameter of local ``shape`` with its canonical pieces; None for an entry that is no parameter.
 
-        ``cut`` says which part of the whole parameter the rank has. ``first_layer`` and ``first_expert`` are the numbers, in the whole
-        model, of this rank's layer and expert 0. Raises RefusedRun for an unknown name and for a layout that does not fit.
+        ``first_layer`` and ``first_expert`` are the numbers, in the whole model, of this rank's layer and expert 0. Raises RefusedRun for
+        an unknown name and for a layout that does not fit.
         """
         for rule in self.rules:
             local = numbers_in(native, pattern_of(rule.native))
@@ -80,10 +79,9 @@ class NameTable:
         )
 
     def elsewhere(self, here: Collection[str], *, layers: int, experts: int = 0, predicted: int = 0) -> Callable[[str], bool]:
-        """Says of a name whether another rank holds it, in a model of ``layers`` layers, ``predicted`` more for multi-token prediction, and
-        ``experts`` experts.
+        """Return a predicate: whether another rank holds a tensor, by its name and by the names ``here``, on this rank.
 
-        ``here`` are the names on this rank. Of a layer with any name here, only experts can be elsewhere.
+        ``predicted`` counts layers for multi-token prediction, which ``layers`` excludes.
         """
         patterns = [pattern_of(canonical) for rule in self.rules for canonical in rule.canonical]
         matches = [numbers for name in here for numbers in (numbers_in(name, pattern) for pattern in patterns) if numbers]
@@ -98,6 +96,7 @@ class NameTable:
                 if "after" in numbers and not layers <= numbers["after"] < layers + predicted:
                     continue
                 is_here = numbers["after"] in after_here if "after" in numbers else numbers.get("layer") in layers_here
+                # a layer of which any name is here lacks at most experts
                 return ("expert" in numbers or not is_here) and numbers.get("expert", -1) < experts
             return False
 
@@ -105,18 +104,18 @@ class NameTable:
 
 
 def numbers_in(name: str, pattern: str) -> dict[str, int] | None:
-    """The numbers in a name, by what stands for them in the pattern of a rule; None where the name does not fit it."""
+    """Return the numbers in a name by the names of the pattern's groups; None where the name does not match."""
     match = re.fullmatch(pattern, name)
     return {key: int(number) for key, number in match.groupdict().items()} if match else None
 
 
 def pattern_of(name: str) -> str:
-    """A rule's name as a regular expression, with a group for each number."""
+    """Return a rule's name as a regular expression, with a group for each number."""
     return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(name))
 
 
 def fuse(native: str, names: list[str], layout: FusedLayout, shape: tuple[int, ...], dims: Dims, cut: Cut) -> Fused:
-    """A native parameter of ``shape`` on this rank whose pieces have ``names``, in a layout."""
+    """Return a native parameter of local ``shape``, with pieces of these ``names`` in a layout."""
     axis = cut.axis or 0
     lengths = list(shape)
     lengths[axis] *= cut.count

@@ -1,7 +1,7 @@
-"""What a framework that was patched by a diff of ``patches/`` calls: what it is asked to record, and the printing of norms.
+"""The functions that a framework patched by a diff of ``patches/`` calls: which steps to record, and the printing of norms.
 
-``ALIGN_PATCH_RUN`` names the directory and ``ALIGN_PATCH_STEPS`` the steps, 0 by default. They are apart from the
-``ALIGN_HOOKS_*`` variables because those attach hooks, which a site that patches may not use.
+``ALIGN_PATCH_RUN`` names the directory and ``ALIGN_PATCH_STEPS`` the steps, by default 0. ``ALIGN_HOOKS_*`` variables would attach hooks,
+which a site that patches may not use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUN, STEPS = "ALIGN_PATCH_RUN", "ALIGN_PATCH_STEPS"
 
 
 class StepDestination(NamedTuple):
-    """Where a step is recorded: the first arguments of ``save_batch`` and ``save_gradients``, and this process's global rank."""
+    """The first arguments of ``save_batch`` and ``save_gradients``, and this process's global rank."""
 
     run: Path
     step: int
@@ -29,20 +29,19 @@ class StepDestination(NamedTuple):
 
 
 def wanted() -> bool:
-    """Whether anything is asked for in this process."""
+    """Return whether this process is to record anything."""
     return bool(os.environ.get(RUN))
 
 
 def asked(step: int) -> StepDestination | None:
-    """Where step ``step`` (from 0) is to be recorded; None where it is not asked for. Raises SettingsError for no steps value."""
+    """Return where to record step ``step`` (from 0), None for no recording; raises SettingsError for a value that cannot be read."""
     if not wanted():
         return None
+    name = STEPS
     try:
         steps = Steps.parse(os.environ.get(STEPS, "0"))
-    except ValueError as error:
-        raise SettingsError(f"{STEPS}: {error}") from None
-    try:
+        name = RUN
         run = path_of(os.environ[RUN])
     except ValueError as error:
-        raise SettingsError(f"{RUN}: {error}") from None
+        raise SettingsError(f"{name}: {error}") from None
     return StepDestination(run, step, Launch.from_environment(os.environ).rank) if step in steps else None

@@ -1,1 +1,1 @@
-"""One process among many: its rank, its streams, the script that it runs, and what it tells of itself."""
+"""One process among many: its rank, its streams, the script that it runs, and the state that it reports."""

@@ -1,8 +1,7 @@
-"""A zip file as a place that is read like object storage: a record that is one file.
+"""A zip file that is read like object storage: a record in one file.
 
-The file is read once, whole, into memory, and nothing of it is ever written to a disk. It may come from a stranger. So its sizes are
-bounded before memory is taken for them, and it is refused where it holds a name twice, a name that the caller does not know, or anything
-but plain files.
+The file is read into memory at once, and never unpacked on a disk. As it may come from a stranger, its sizes are bounded before memory is
+allocated, and duplicate names, unknown names and anything but regular files are refused.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from align_hooks.regular import ReadLimits, values_of
 BEGINNING = b"PK\x03\x04"
 """The first bytes of a zip file that holds anything."""
 LARGEST = 1 << 29
-"""Bytes of all files together, unpacked, and of the zip file itself."""
+"""Bytes of the zip file, and of all unpacked files together."""
 SWELLING, SMALL = 200, 1 << 24
-"""How many times the bytes of a zip file its files may have, unpacked, above those that any may have."""
+"""Unpacked files may have ``SMALL`` bytes, and ``SWELLING`` times the bytes of the zip file."""
 LONGEST_DIRECTORY = 1 << 24
-"""Bytes of the list of files at a zip file's end, which Python's zipfile reads at once."""
+"""Bytes of the central directory, which Python's zipfile reads at once."""
 END = struct.Struct("<4s4H2LH")
-"""The record that ends a zip file; its last but two numbers are the bytes of the directory and where it begins."""
+"""The record that ends a zip file: …, number of files, bytes of the central directory, its offset, length of a comment."""
 END_OF_64 = b"PK\x06\x07"
-"""What stands before that record in a zip file of more than 4 GB or 65,535 files."""
+"""What precedes that record in a zip file of more than 4 GB or 65,535 files."""
 LONGEST_NAME = 1000
 BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, struct.error, IndexError, ValueError)
-"""What Python's zipfile raises for what is none: RuntimeError for an encrypted file, NotImplementedError for a method that it lacks."""
+"""What zipfile raises for a broken file: RuntimeError for an encrypted one, NotImplementedError for an unknown compression."""
 WRITTEN = (1980, 1, 1, 0, 0, 0)
-"""The time that every file of an archive of ours has: equal content is then equal bytes."""
+"""The time of every file that we write, so that equal content is equal bytes."""
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a regular file begins as a zip file does."""
+    """Return whether a path is a regular file that begins as a zip file does."""
     try:
         with opened(path) as file:
             return bytes(file.read(0, len(BEGINNING))) == BEGINNING
@@ -52,8 +51,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read_archive(path: Path, is_known: Callable[[str], bool]) -> Path:
-    """The root of a zip file, of whose files each name must be one that ``is_known``; raises ValueError where the file cannot be read, is
-    too large, or holds anything else."""
+    """Return the root of a zip file; raises ValueError where it cannot be read, is too large, or has a name that is not ``is_known``."""
     try:
         with opened(path) as file:
             if file.size > LARGEST:
@@ -65,7 +63,7 @@ def read_archive(path: Path, is_known: Callable[[str], bool]) -> Path:
 
 
 def unpacked(content: bytes, path: Path, is_known: Callable[[str], bool]) -> Path:
-    """The root of a zip file, of its ``content``; raises ValueError as :func:`read_archive` does."""
+    """Return the root of a zip file of this ``content``; raises ValueError as :func:`read_archive` does."""
     if len(content) > LARGEST:
         raise ValueError(f"has more than {LARGEST >> 20} MiB")
     count = _files_listed(content)
@@ -80,13 +78,12 @@ def unpacked(content: bytes, path: Path, is_known: Callable[[str], bool]) -> Pat
 
 
 class Refused(ValueError):
-    """What is a zip file and cannot be read as a record; the text says why."""
+    """The reason why a zip file is no record."""
 
 
 def _files_listed(content: bytes) -> int:
-    """How many files the list at the end of a zip file has. Raises ValueError unless that list ends the file, for a comment could hide
-    another, and may be read at once."""
-    start = len(content) - END.size
+    """Return the number of files in the central directory; raises ValueError where that is too long."""
+    start = len(content) - END.size  # the end record ends the file: a comment behind it could hide a second directory
     if start < 0 or content[start : start + 4] != b"PK\x05\x06":
         raise ValueError("is not a whole zip file")
     *_, count, size, _, _ = END.unpack(content[start:])
@@ -96,8 +93,10 @@ def _files_listed(content: bytes) -> int:
 
 
 def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool], most: int) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every file; raises Refused for what is no plain file of a known name, each once, and all together of more bytes
-    than ``most``, or of more values than are read."""
+    """Yield name and content of every file; raises Refused for anything but distinct regular files with known names.
+
+    All together may have ``most`` bytes, and :attr:`ReadLimits.VALUES` JSON values.
+    """
     names: set[str] = set()
     left, values = most, ReadLimits.VALUES
     for entry in archive.infolist():
@@ -113,7 +112,7 @@ def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool], most: i
         if left < 0:
             raise Refused(f"unpacks to more than {most >> 20} MiB, which no distilled run of its size does")
     for entry in archive.infolist():
-        with archive.open(entry) as file:  # which stops at the size that was added up, and compares the checksum
+        with archive.open(entry) as file:  # stops at the size that was added up, and compares the checksum
             content = file.read(entry.file_size + 1)
         if len(content) != entry.file_size:
             raise Refused(f"holds {entry.filename} cut short")
@@ -124,7 +123,7 @@ def _unpacked(archive: zipfile.ZipFile, is_known: Callable[[str], bool], most: i
 
 
 def packed(files: Mapping[str, bytes]) -> bytes:
-    """A zip file of ``files``, name to content; the same bytes for the same content."""
+    """Return the bytes of a zip file of ``files``, name to content; equal content gives equal bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(files):
@@ -135,21 +134,21 @@ def packed(files: Mapping[str, bytes]) -> bytes:
 
 
 def packed_sizes(content: bytes) -> dict[str, int]:
-    """How many bytes each file takes in a zip file of ours."""
+    """Return how many compressed bytes each file has in a zip file."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {entry.filename: entry.compress_size for entry in archive.infolist()}
 
 
 @dataclass(frozen=True, repr=False)
 class ZipFileSystem:
-    """The files of a zip file, name to content, with those methods of an ``fsspec`` file system that readers of storages use."""
+    """The files of a zip file, name to content, with the methods of an ``fsspec`` file system that our readers use."""
 
     file: Path
     files: Mapping[str, bytes] = field(compare=False)
 
     @cached_property
     def folders(self) -> dict[str, list[str]]:
-        """Every folder, with the names of what lies in it; the outermost has no name."""
+        """Each folder to the names in it; the root is ``""``."""
         inside: dict[str, dict[str, None]] = {"": {}}
         for name in self.files:
             parts = name.split("/")
@@ -158,30 +157,30 @@ class ZipFileSystem:
         return {folder: list(names) for folder, names in inside.items()}
 
     def find(self, path: str, *, detail: bool = True) -> dict[str, dict[str, Any]]:
-        """Every file by its name."""
+        """Return the facts of every file by its name."""
         return {name: self.info(name) for name in self.files}
 
     def info(self, name: str) -> dict[str, Any]:
-        """Facts of a file; raises FileNotFoundError where there is none."""
+        """Return the facts of a file; raises FileNotFoundError where there is none."""
         if name not in self.files:
             raise FileNotFoundError(f"{self.file} holds no {name}")
         return {"type": "file", "size": len(self.files[name]), "etag": str(zlib.crc32(self.files[name]))}
 
     def cat_file(self, name: str, *, start: int, end: int) -> bytes:
-        """Bytes from ``start`` to ``end`` of a file."""
+        """Return the bytes from ``start`` to ``end`` of a file."""
         return self.files[name][start:end]
 
 
 @dataclass(frozen=True, repr=False)
 class Member:
-    """A place in an archive, with those methods of a path that the readers of a record use."""
+    """A path in an archive, with the methods of ``pathlib.Path`` that the readers of a record use."""
 
     fs: ZipFileSystem
     inner: PurePosixPath = PurePosixPath()
 
     @property
     def path(self) -> str:
-        """The name in the archive; empty for all of it."""
+        """The name in the archive; empty for its root."""
         return "" if self.inner == PurePosixPath() else str(self.inner)
 
     def __str__(self) -> str:
@@ -192,56 +191,56 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The last part; of all of the archive the file's name."""
+        """The last part; for the root the zip file's name."""
         return self.inner.name or self.fs.file.name
 
     @property
     def stem(self) -> str:
-        """The last part without its ending."""
+        """The last part without its suffix."""
         return self.inner.stem
 
     @property
     def suffix(self) -> str:
-        """The ending of the last part."""
+        """The suffix of the last part."""
         return self.inner.suffix
 
     @property
     def parent(self) -> Member:
-        """The folder that it lies in."""
+        """The folder around it."""
         return Member(self.fs, self.inner.parent)
 
     def relative_to(self, above: Member) -> PurePosixPath:
-        """The way here from a folder above."""
+        """Return the path from a folder above."""
         return self.inner.relative_to(above.inner)
 
     def resolve(self) -> Member:
-        """Itself: an archive has no links."""
+        """Return the path itself: an archive has no links."""
         return self
 
     def is_symlink(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def is_file(self) -> bool:
-        """Whether it is a file of the archive."""
+        """Return whether the archive has this file."""
         return self.path in self.fs.files
 
     def is_dir(self) -> bool:
-        """Whether files lie below it."""
+        """Return whether files lie below it."""
         return self.path in self.fs.folders
 
     def exists(self) -> bool:
-        """Whether it is a file or a folder."""
+        """Return whether it is a file or a folder."""
         return self.is_file() or self.is_dir()
 
     def stat(self) -> SimpleNamespace:
-        """Its size in bytes; raises FileNotFoundError where there is no file."""
+        """Return the size in bytes as ``st_size``; raises FileNotFoundError where there is no file."""
         return SimpleNamespace(st_size=self.fs.info(self.path)["size"])
 
     def iterdir(self) -> Iterator[Member]:
-        """What lies in this folder."""
+        """Return the files and folders in this folder."""
         return (self / name for name in self.fs.folders.get(self.path, ()))
 
     def glob(self, pattern: str) -> Iterator[Member]:
-        """What lies in this folder under a name that a pattern fits."""
-        return (place for place in self.iterdir() if fnmatchcase(place.name, pattern))
+        """Return the files and folders in this folder whose names match a pattern."""
+        return (member for member in self.iterdir() if fnmatchcase(member.name, pattern))

@@ -1,7 +1,4 @@
-"""The workers of long readings, each a ``concurrent.futures.Executor`` of a well-kept engine: processes, Dask or MPI.
-
-Workers are started anew and not forked: a fork copies the threads' locks of the libraries that this process has loaded.
-"""
+"""Workers for long readings, as a ``concurrent.futures.Executor``: processes, threads, Dask or MPI."""
 
 from __future__ import annotations
 
@@ -16,19 +13,18 @@ from align_hooks.errors import AlignHooksError, shown
 from align_hooks.extras import installing
 
 ENGINES = "processes, processes:N, threads:N, dask:N, dask:ADDRESS, mpi, none"
-"""What :func:`executor_of` knows."""
+"""The texts that :func:`executor_of` accepts."""
 PATIENCE = "20s"
-"""How long a scheduler may take to answer."""
+"""The time in which a scheduler must answer."""
 
 
 @contextmanager
 def executor_of(text: str) -> Iterator[Executor | None]:
-    """The workers that a text names, one of :data:`ENGINES`; None for this process alone.
+    """Start the workers that a text of :data:`ENGINES` names; None for ``none``, which is this process only.
 
-    ``processes`` are as many as this process may use cores. ``threads`` are for records in object storage, where reading is waiting.
-    ``dask:N`` starts N workers on this machine, ``dask:ADDRESS`` uses a scheduler that runs, ``tcp://host:8786``. ``mpi`` uses the ranks
-    that ``mpiexec -n N python -m mpi4py.futures`` started. Raises AlignHooksError for any other text, and where a library or the ranks are
-    missing.
+    ``processes`` starts one for each usable core. ``threads`` suit object storage, where reading is waiting. ``dask:N`` starts N workers
+    here, ``dask:ADDRESS`` uses a running scheduler, ``tcp://host:8786``. ``mpi`` uses the ranks of ``mpiexec -n N python -m
+    mpi4py.futures``. Raises AlignHooksError for another text, and without the library or the ranks.
     """
     name, _, argument = text.partition(":")
     if name not in STARTED or (argument and name in ("mpi", "none")):
@@ -84,6 +80,7 @@ def _mpi(argument: str, stack: ExitStack) -> Executor:
 
 
 STARTED: dict[str, Callable[[str, ExitStack], Executor | None]] = {
+    # not forked: a fork copies locks of the threads of loaded libraries
     "processes": partial(_pool, partial(ProcessPoolExecutor, mp_context=get_context("spawn"))),
     "threads": partial(_pool, ThreadPoolExecutor),
     "dask": _dask,

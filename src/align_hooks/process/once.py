@@ -1,8 +1,7 @@
-"""One line of a job, not one a rank: what all ranks of a host would print on one stream is printed by the first of them.
+"""Print a line once, where all ranks of a host would print it on the same stream.
 
-Ranks that are refused do not talk to each other any more, so the first is the rank that creates a file. The file's name is a digest of
-the launcher that started the ranks (process and start time: the next job prints everything again), of the stream that they print on
-(ranks that have a log each print the line in each log), and of the line itself (a line that names its rank is that rank's own).
+Refused ranks do not communicate any more, so the rank that creates a file prints. The file's name is a digest of the launcher (its pid
+and start time, so that the next job prints the line again), of the stream (so that each log has the line), and of the line.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ KEPT = 3600
 
 
 def first_to_say(line: str) -> bool:
-    """Whether this process is to print ``line`` on stderr; True wherever that cannot be told."""
+    """Return whether this process is to print ``line`` on stderr; True where that is unknown."""
     try:
         if Launch.from_environment(os.environ).world_size == 1:
             return True
@@ -44,7 +43,7 @@ def first_to_say(line: str) -> bool:
 
 
 def _folder() -> Path:
-    """A folder of this user's alone, without what earlier jobs left; raises OSError where there can be none."""
+    """Return a private folder of this user, without old files; raises OSError where there can be none."""
     folder = Path(tempfile.gettempdir()) / f"align_hooks-said-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     state = folder.lstat()

@@ -1,4 +1,4 @@
-"""A path as a person wrote it, resolved or refused in one line; and a path as text that any file may hold."""
+"""A path as a person wrote it, resolved or refused in one line, and as text that any file may hold."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://")
 """The beginning of an address of object storage."""
 COLLAPSED = re.compile(r"[a-z][a-z0-9+.-]+:/")
-"""The same, also as ``pathlib`` keeps it, with one slash."""
+"""The same, with one slash, as ``pathlib`` keeps it."""
 
 
 def path_of(text: str | os.PathLike[str]) -> Path:
-    """The absolute path, home directories and links followed, whether it is there or not.
+    """Return the absolute path, with ``~`` and links resolved, whether it exists or not.
 
-    Raises ValueError for a path that no file system can resolve: ``~nobody``, a link to itself, a name too long, ``s3://bucket``.
+    Raises ValueError for a path that cannot be resolved: ``~nobody``, a link to itself, a name too long, ``s3://bucket``.
     """
     name = os.fspath(text)
     if not name:
@@ -45,11 +45,8 @@ def path_of(text: str | os.PathLike[str]) -> Path:
 
 
 def well_formed(text: str) -> str:
-    """Text that every encoding of Unicode can write.
-
-    Where the locale is no UTF-8 (``LC_ALL=C``), Python keeps the bytes of arguments, variables and file names as lone surrogates. Here
-    bytes of UTF-8 become the letters that they encode, and any other byte its escape, ``\\xff``.
-    """
+    """Return text without lone surrogates: the letters that their bytes encode in UTF-8, and ``\\xff`` for other bytes."""
+    # without a UTF-8 locale (LC_ALL=C) Python keeps the bytes of arguments, variables and file names as surrogates
     try:
         text.encode()
     except UnicodeEncodeError:

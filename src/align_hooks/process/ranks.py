@@ -1,8 +1,6 @@
-"""The launcher's facts about this process: its place among the ranks, and the job to which they belong.
+"""The rank of this process, the number of ranks and the job, from the variables of torchrun, msrun or mpirun.
 
-torchrun, msrun and mpirun each set variables of their own. The first that is set wins; among msrun's workers
-msrun's come first. These facts go into every rank's manifest. A reader refuses ranks whose facts disagree: they are of
-different jobs.
+They go into every rank's manifest; a reader refuses ranks of different jobs.
 """
 
 from __future__ import annotations
@@ -17,26 +15,28 @@ from align_hooks.process.restarts import launchers
 RANK = ("RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK")
 WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE")
 DIGITS = 9
-"""Digits of the largest rank."""
+"""The most digits of a rank."""
 JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_SCHED_HOST", "MS_SCHED_PORT")
 LOOPBACK = ("127.", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A process of a job: its global rank, the number of ranks, variables that identify the job, and the host."""
+    """A process of a job."""
 
     rank: int = 0
+    """The global rank."""
     world_size: int = 1
     job: str = ""
+    """The variables that identify the job."""
     host: str = ""
     launchers: Mapping[str, int] = field(default_factory=dict)
     """The launchers that may start the process again, each with the number of this start; see :mod:`.restarts`."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Launch:
-        """Read the launcher's variables; a process started by hand is rank 0 of 1. Raises SettingsError where they clash."""
-        rank, world_size = (_first(environment, _order(names, environment)) for names in (RANK, WORLD_SIZE))
+        """Read the launcher's variables, by default rank 0 of 1; raises SettingsError where they clash."""
+        rank, world_size = (_first(environment, names) for names in (RANK, WORLD_SIZE))
         if (rank or 0) >= (world_size or 1):
             raise SettingsError(f"the launcher's variables say rank {rank} of {world_size or 1}; set WORLD_SIZE, or unset RANK")
         if rank is None or world_size is None:
@@ -45,16 +45,13 @@ class Launch:
         return cls(rank, world_size, job, socket.gethostname(), launchers(environment))
 
     def facts(self) -> dict[str, object]:
-        """As a manifest keeps them."""
+        """Return the facts for a manifest."""
         return asdict(self)
 
 
-def _order(names: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Under msrun torchrun's names come last: a pod's RANK and WORLD_SIZE, which an operator sets, count pods."""
-    return (*names[1:], names[0]) if "MS_ROLE" in environment else names
-
-
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    if "MS_ROLE" in environment:  # under msrun, RANK and WORLD_SIZE may be a pod's, which count pods
+        names = (*names[1:], names[0])
     name = next((name for name in names if environment.get(name, "").isdecimal()), None)
     if name is not None and len(environment[name]) > DIGITS:
         raise SettingsError(f"{name} has {len(environment[name])} digits: no job has so many ranks; unset it, or let the launcher set it")

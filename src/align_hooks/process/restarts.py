@@ -1,8 +1,7 @@
-"""Which launchers would start this process again, and to which of their starts it belongs.
+"""The launchers that may start this process again, each with the number of this start.
 
-A launcher is known by a fact that no other job has: an elastic agent by its own process, Slurm by the number of the job. The id that
-torchrun gives to a job is no such fact: it is ``none`` for every job that names a ``--master-port``, and its workers are started again by
-the same agent when they are refused. The port is none either, for some versions of torchrun take a new one at each start.
+A launcher is identified by what no other job has: an elastic agent by its process, Slurm by the job's number. torchrun's id will not do,
+as it is ``none`` for every job with a ``--master-port``; nor its port, which may change at each start.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 AGENTS = {"MS_ROLE": r"(.*/)?msrun|mindspore\.parallel\.cluster.*", "TORCHELASTIC_RUN_ID": r"(.*/)?python[\d.]*"}
-"""A variable that an agent sets for its workers, and a word of the agent's command line. A shell that exports the variable is none."""
+"""A variable that an agent sets for its workers, to a word of the agent's command line, as a shell may export the variable too."""
 DEAD = "ZX"
-"""The kernel's states of a process that has ended and that its parent has not reaped."""
+"""The kernel's states of a process that has ended."""
 
 
 def launchers(environment: Mapping[str, str]) -> dict[str, int]:
-    """Map each launcher that may start this process again to the number of this start, which grows from start to start."""
+    """Return each launcher that may start this process again with the number of this start, which grows."""
     found = {}
     if job := environment.get("SLURM_JOB_ID"):
         step, cluster = environment.get("SLURM_STEP_ID", ""), environment.get("SLURM_CLUSTER_NAME", "")
@@ -27,10 +26,10 @@ def launchers(environment: Mapping[str, str]) -> dict[str, int]:
         found[f"Slurm {cluster} {job} {step}"] = int(count) if count.isdecimal() else 0
     name = next((name for name in AGENTS if name in environment), None)
     if name == "TORCHELASTIC_RUN_ID" and environment.get("TORCHELASTIC_MAX_RESTARTS") == "0":
-        name = None  # a notebook may be the agent of several jobs, one after another
+        name = None  # it will not start again; and a notebook may be the agent of one job after another
     try:
         return found | (_agent(name, environment[name]) if name is not None else {})
-    except (OSError, ValueError):  # no /proc, or processes that are hidden
+    except (OSError, ValueError):  # no /proc, or hidden processes
         return found
 
 
@@ -40,7 +39,7 @@ def is_restart(earlier: Mapping[str, int], now: Mapping[str, int]) -> bool:
 
 
 def born(process: object) -> str:
-    """Return when a process was started, in the kernel's ticks since boot; empty where no process of that number lives."""
+    """Return the start time of a process, in the kernel's ticks since boot; empty where no such process lives."""
     try:
         known = facts(int(str(process)))
     except (OSError, ValueError):
@@ -49,9 +48,8 @@ def born(process: object) -> str:
 
 
 def _agent(name: str, value: str) -> dict[str, int]:
-    """Return the agent above this process, with the id that it gave, and the time at which it started the process below it, perhaps a
-    script around this one."""
-    worker, above = os.getpid(), os.getppid()
+    """Return the agent above this process with the start time of its worker; empty where there is none."""
+    worker, above = os.getpid(), os.getppid()  # the worker may be a script around this process
     while f"{name}={value}".encode() in words_of(above, "environ"):
         worker, above = above, int(facts(above)[1])
     if not any(re.fullmatch(AGENTS[name], os.fsdecode(word)) for word in words_of(above, "cmdline")):
@@ -61,10 +59,10 @@ def _agent(name: str, value: str) -> dict[str, int]:
 
 
 def facts(process: int) -> list[str]:
-    """Return what the kernel says of a process, its state first; raises OSError where it is gone."""
+    """Return the fields of ``/proc/PID/stat`` from the state on; raises OSError where the process is gone."""
     return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def words_of(process: int, name: str) -> list[bytes]:
-    """Return the words of a process's command line, or of its environment."""
+    """Return the words of a process's ``cmdline`` or ``environ``."""
     return Path(f"/proc/{process}/{name}").read_bytes().split(b"\0")

@@ -1,7 +1,7 @@
 """Run a script as ``python script …`` would: argv, ``__main__``, ``sys.path[0]``, exit code and traceback.
 
-``runpy.run_path`` is not used: it restores ``sys.modules`` and ``sys.argv`` when the script ends, so that exit handlers,
-worker processes and pickles made by the script would see another ``__main__`` than they do without us.
+``runpy.run_path`` would restore ``sys.modules`` and ``sys.argv`` at the end: exit handlers, worker processes and pickles of the script
+would see another ``__main__``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ INSTALLED = (
     *dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(__file__).parents[1]),
 )
-"""Where lies what no user wrote: Python's own modules, installed packages, and this one."""
+"""The folders of code that no user wrote: Python's modules, installed packages, and this one."""
 
 
 def find_script(script: str) -> Path:
-    """The script's absolute path, as python makes it; raises SettingsError where there is none."""
+    """Return the script's absolute path; raises SettingsError where there is none."""
     path = Path.cwd() / script
     if not path.is_file():
         why = "it is a directory" if path.is_dir() else "no such file"
@@ -42,7 +42,7 @@ def find_script(script: str) -> Path:
 
 
 def run_script(arguments: list[str]) -> int:
-    """Run ``arguments[0]`` with the rest as its arguments; returns the exit code that python would end with."""
+    """Run ``arguments[0]`` with the rest as its arguments, and return python's exit code."""
     path = find_script(arguments[0])
     with io.open_code(str(path)) as file:
         source = file.read()
@@ -56,10 +56,10 @@ def run_script(arguments: list[str]) -> int:
     return guarded(lambda: exec(compile(source, str(path), "exec", dont_inherit=True), main.__dict__))
 
 
-def guarded(body: Callable[[], object]) -> int:
-    """Call ``body`` and turn the way it ends into an exit code, printing what python would print."""
+def guarded(main: Callable[[], object]) -> int:
+    """Call ``main``, print what python would print at its end, and return python's exit code."""
     try:
-        body()
+        main()
     except SystemExit as error:
         return _code(error.code)
     except BaseException as error:
@@ -80,7 +80,7 @@ def guarded(body: Callable[[], object]) -> int:
 
 
 def _shown(error: BaseException) -> int:
-    """Hand an exception that nobody caught to the script's hook and, where that fails itself, print both; returns python's exit code."""
+    """Show an uncaught exception with the script's ``excepthook``, and an error of that too; returns python's exit code."""
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as ending:
@@ -95,9 +95,9 @@ def _shown(error: BaseException) -> int:
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error came about, ``file:line in function``: the innermost frame of a script or a checkout, or else of an installed package.
+    """Return where an error was raised, ``file:line in function``, by the innermost frame of the user's code, or else of any.
 
-    Of a script that Python cannot read it is the line; empty where nothing is known.
+    For a syntax error it is ``file:line``; empty without a traceback.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(INSTALLED) and not frame.filename.startswith("<")]
@@ -108,7 +108,7 @@ def place_of(error: BaseException) -> str:
 
 
 def die_of_interrupt() -> None:
-    """After an interrupt end as python does: by the signal, which is what stops a shell's loop."""
+    """End by SIGINT after an interrupt, as python does, so that a shell's loop stops."""
     if _interrupted:
         flush(sys.stdout)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -116,9 +116,9 @@ def die_of_interrupt() -> None:
 
 
 def report(error: AlignHooksError) -> None:
-    """Print an error of ours, a line for each problem, with no traceback, and without control characters that a record may hold."""
+    """Print an error of ours on stderr, a line for each problem, without control characters."""
     flush(sys.stdout)
-    # only refusals are of several lines: a line break in any other message is of a name in it
+    # only refusals list problems in lines: any other line break is a part of a name
     for line in str(error).splitlines() if isinstance(error, SettingsError | RefusedRun) else [str(error)]:
         plain = printable(well_formed(line))
         if first_to_say(plain):

@@ -1,7 +1,6 @@
-"""What ``run`` learns of the processes to which it attached: a small file each, in a folder that a private variable names.
+"""The state of the processes below ``align-hooks run``: a small file each, in a folder that a private variable names.
 
-The attached processes write the files when they attach, when training begins and when they end, so that a process that
-was killed is known too. Outside ``run`` the variable is not set and nothing is written.
+A process writes its file when it is attached, when training begins and when it ends, so that a killed process is known too.
 """
 
 from __future__ import annotations
@@ -24,26 +23,29 @@ REFUSED = "refused"
 WORKER = "a worker process came to train and was left alone; start it with torchrun or msrun, or as a process of its own"
 MEETS_AT = ("MASTER_ADDR", "MS_SCHED_HOST")
 MOST = 99_999
-"""More ranks than any machine has: a larger number is no number of ranks."""
+"""The most ranks that a machine may have."""
 ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")
-"""Ranks of such jobs may be on other machines, or nowhere at all."""
+"""Variables of jobs whose ranks may be on other machines, or only simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """An attached process. ``began`` says whether it came to train; ``ended`` how it ended, None while it runs or after a kill; ``failed``
-    whether an error or a signal ended it; ``ranks`` are the ranks of its job on this machine, itself among them."""
+    """An attached process."""
 
     pid: int
     side: str
     rank: int
     script: str
     began: bool = False
+    """Whether it came to train."""
     ended: str | None = None
+    """How it ended; None while it runs, and after a kill."""
     failed: bool = False
+    """Whether an error or a signal ended it."""
     problems: Sequence[str] = ()
     job: str = ""
     ranks: Sequence[int] = ()
+    """The ranks of its job on this machine, its own included."""
     launchers: Mapping[str, int] = field(default_factory=dict)
     """The launchers that may start it again, each with the number of this start."""
 
@@ -54,7 +56,7 @@ class Process:
 
     @property
     def lost(self) -> bool:
-        """Whether it is gone and never wrote how it ended."""
+        """Whether it is gone without a report of its end."""
         return self.ended is None and not is_alive(self.pid)
 
     @property
@@ -64,7 +66,7 @@ class Process:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this host is still there, be it another user's."""
+    """Return whether this host has a process, of any user."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -77,7 +79,7 @@ def is_alive(pid: int) -> bool:
 def tell(
     side: str, rank: int, *, began: bool = False, ended: str | None = None, failed: bool = False, problems: Sequence[str] = ()
 ) -> None:
-    """Write how this process stands. A folder that is gone, or was never there, does not disturb training."""
+    """Write the state of this process, unless it is not below ``align-hooks run``; errors are ignored, so that training goes on."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
@@ -92,7 +94,7 @@ def tell(
 
 
 def attached_processes(folder: Path) -> list[Process]:
-    """The processes that wrote into the folder, ranks ascending."""
+    """Return the processes that wrote into the folder, by rank."""
     return sorted((_read(path) for path in folder.glob("*.json")), key=lambda process: (process.rank, process.pid))
 
 
@@ -105,15 +107,14 @@ def _read(path: Path) -> Process:
 
 
 def started_again(process: Process, processes: Sequence[Process]) -> bool:
-    """Return whether the launcher of a process started its rank again: then the end of the later process is that of the rank."""
+    """Return whether the launcher of a process started its rank again, whose end is then the later process's."""
     return any(later.rank == process.rank and is_restart(process.launchers, later.launchers) for later in processes)
 
 
 def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:
-    """The job of this process, and its ranks on this machine; no ranks where the launcher leaves open which they are.
+    """Return the job of this process and its ranks on this machine; no ranks where these are unknown.
 
-    torchrun tells which. msrun does not, nor does a script that starts ranks by hand. Then all ranks are on this machine if none can be
-    elsewhere: the job meets at this machine's loopback address, or names no address.
+    torchrun states them. Under msrun or a script they are all ranks, if the job meets at the loopback address or names none.
     """
     try:
         launch = Launch.from_environment(environment)
@@ -130,13 +131,13 @@ def neighbours(environment: Mapping[str, str]) -> tuple[str, list[int]]:
 
 
 def unheard(processes: Sequence[Process]) -> Iterator[str]:
-    """The ranks of which too few training processes wrote, a sentence a job: a script may train several times, each rank equally often."""
+    """Yield a sentence for each job in which some ranks trained less often than others, or never."""
     jobs: dict[tuple[str, tuple[int, ...]], Counter[int]] = {}
     for process in processes:
         if process.began:
             jobs.setdefault((process.job, tuple(process.ranks)), Counter())[process.rank] += 1
     for (job, ranks), heard in jobs.items():
-        if (job, list(ranks)) == neighbours(os.environ):  # run itself is a rank of this job, and the other ranks are not below it
+        if (job, list(ranks)) == neighbours(os.environ):  # run itself is a rank of this job, and does not see the others
             continue
         if missing := [str(rank) for rank in ranks if heard[rank] < max(heard.values())]:
             yield (

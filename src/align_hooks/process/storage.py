@@ -1,7 +1,7 @@
-"""Where the bytes of a record lie: on a file system, or on object storage that ``fsspec`` reads in place.
+"""Files of a record, on a file system or on object storage that ``fsspec`` reads in place.
 
-The path of a record is a ``pathlib.Path``, or a ``upath.UPath``, which has the same methods. Here is what the two do not share: storage
-has no links, no devices and no descriptors, and a request to it costs as much as reading megabytes.
+A path is a ``pathlib.Path``, or a ``upath.UPath`` with the same methods. Here is what differs: storage has no links, devices and
+descriptors, and a request costs as much as reading megabytes.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from align_hooks.process.paths import ADDRESS, path_of
 from align_hooks.regular import open_regular
 
 PIECE = 1 << 24
-"""Bytes that are read at once: of a file that only passes through, and of every answer of a storage."""
+"""Bytes that are read at once from a storage, or from a file that is only passed on."""
 Identity: TypeAlias = tuple[object, ...]
 """Facts of a file that change when it is replaced or written to."""
 ALLOWED = "ALIGN_HOOKS_STORAGE"
-"""The variable that names the protocols whose addresses are opened."""
+"""The variable with the protocols whose addresses may be opened."""
 TAGS = ("ETag", "e_tag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
-"""What storages say of an object that changes when it is written again. The first is taken: a listing and an answer write times unlike."""
+"""Facts that change when an object is written again, the best first: listings and answers format times differently."""
 
 
 class OpenFile(Protocol):
-    """A file that is open: ``size`` in bytes, and ``identity``."""
+    """An open file."""
 
     size: int
+    """Bytes."""
     identity: Identity
 
     def read(self, start: int, size: int) -> bytes | bytearray:
-        """Bytes from ``start`` on, fewer where the file ends."""
+        """Return ``size`` bytes from ``start`` on, fewer where the file ends."""
 
     def blocks(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """The bytes from ``start`` to ``stop`` in blocks of ``size``; each is valid until the next. Ends early where the file does."""
+        """Yield the bytes from ``start`` to ``stop`` in blocks of ``size``, each valid until the next; fewer where the file ends."""
 
 
 def is_address(text: str | os.PathLike[str]) -> bool:
-    """Whether a text is the address of an object storage, ``s3://bucket/run``, and no path."""
+    """Return whether a text is an address of object storage, ``s3://bucket/run``, and no path."""
     return ADDRESS.match(os.fspath(text)) is not None
 
 
 def place_of(text: str | os.PathLike[str]) -> Path:
-    """The place that a path or an address names; raises ValueError for what names none, for an address whose protocol nobody allowed, and
-    where what reads a storage is not installed."""
+    """Return the path that a text names; raises ValueError for a bad path, a protocol that is not allowed, and a missing library."""
     if not is_address(text):
         return path_of(text)
     protocol = str(text).partition("://")[0]
@@ -68,20 +68,20 @@ def place_of(text: str | os.PathLike[str]) -> Path:
 
 
 def is_remote(path: Path) -> bool:
-    """Whether a path is of a storage and not of a file system."""
+    """Return whether a path lies on storage, not on a file system."""
     return not isinstance(path, Path)
 
 
 def files_of_storage(place: Any) -> Iterator[tuple[PurePosixPath, int]]:
-    """Every object below a place by its path from there, and its bytes. Storages that keep what they listed answer later questions from
-    that: one request for a thousand objects, and not one for each."""
+    """Yield relative path and bytes of every object below a place."""
+    # fills the cache of storages that keep listings: later questions need no request each
     for name, facts in place.fs.find(place.path, detail=True).items():
         yield PurePosixPath(name).relative_to(place.path), int(facts["size"])
 
 
 @contextmanager
 def opened(path: Path, within: Path | None = None, *, follow: bool = True) -> Iterator[OpenFile]:
-    """A regular file; raises as :func:`open_regular` does."""
+    """Open a regular file; raises as :func:`open_regular` does."""
     if is_remote(path):
         yield _Remote(path)
         return
@@ -90,22 +90,22 @@ def opened(path: Path, within: Path | None = None, *, follow: bool = True) -> It
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file; 0 where there is none."""
+    """Return the bytes of a file; 0 where there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def reading(path: Path) -> BinaryIO:
-    """A regular file to read line by line; raises as :func:`opened` does."""
+    """Open a regular file to read line by line; raises as :func:`opened` does."""
     return cast("BinaryIO", io.BufferedReader(_Stream(path), PIECE) if is_remote(path) else io.BufferedReader(open_regular(path)))
 
 
 def exists(path: Path) -> bool:
-    """Whether anything goes by a name, a link that leads nowhere included."""
+    """Return whether a path exists, as a broken link too."""
     return path.exists() if is_remote(path) else os.path.lexists(path)
 
 
 class _Local:
-    """A file of a file system, read at offsets: threads and processes may share it."""
+    """A file of a file system, read at offsets, so that threads and processes may share it."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._number = file.fileno()
@@ -126,7 +126,7 @@ class _Local:
             start += count
 
     def _fill(self, block: memoryview, start: int) -> int:
-        """Read until a block is full or the file ends; how many bytes there were."""
+        """Read until a block is full or the file ends, and return the number of bytes."""
         done = 0
         while done < len(block) and (count := os.preadv(self._number, [block[done:]], start + done)):
             done += count
@@ -160,7 +160,7 @@ class _Remote:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise what a storage's library raises, which may be anything, as OSError."""
+    """Raise any error of a storage's library as OSError."""
     try:
         yield
     except (OSError, MemoryError):
@@ -178,8 +178,8 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, room: Any) -> int:
-        content = self._object.read(self._at, len(room))
-        room[: len(content)] = content
+    def readinto(self, buffer: Any) -> int:
+        content = self._object.read(self._at, len(buffer))
+        buffer[: len(content)] = content
         self._at += len(content)
         return len(content)

@@ -1,8 +1,7 @@
-"""Standard streams that may be closed, full, or read by nobody: printing never ends a process.
+"""Printing that never ends a process, on standard streams that may be closed, full, or without a reader.
 
-In a training process the streams are the script's. A line of ours goes past their buffers: a line that could not be written would stay
-in the buffer, and fail the script's next print, or the end of the interpreter. In a command the streams are ours, and lose what
-they cannot write, so that an exit code stands although the words were lost.
+In a training process the streams are the script's: our lines bypass their buffers, where a line that cannot be written would fail the
+script's next print. In a command the streams are ours, and drop what they cannot write, so that the exit code stands.
 """
 
 from __future__ import annotations
@@ -19,28 +18,26 @@ if TYPE_CHECKING:
 
 STANDARD = (0, 1, 2)
 REFUSALS = (OSError, ValueError, AttributeError, TypeError)
-"""Errors of printing: the file refuses, the stream is closed, or an object that is no stream stands in its place."""
+"""Errors of printing: the file refuses, the stream is closed, or its place is taken by another object."""
 
 
 def hold() -> None:
-    """Keep the descriptors of closed standard streams taken. Otherwise the next file opened, a file of the record, gets a descriptor and
-    what C prints there. Processes that are started later still find the streams closed.
-    """
+    """Open ``/dev/null`` in the place of closed standard streams, or a file of the record could get what C prints there."""
     for descriptor in STANDARD:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor; not inherited, so children find the stream closed
 
 
 def flush(stream: TextIO | None) -> None:
-    """Write what the script has printed, if that can be written."""
+    """Write what the script has printed, if possible."""
     with contextlib.suppress(*REFUSALS):
         stream.flush()  # type: ignore[union-attr]
 
 
 def say(text: str, stream: TextIO | None) -> None:
-    """Print ``text`` and the end of its line in one piece, if that can be printed; ``stream`` stays as it was."""
+    """Print ``text`` as a line in one piece, if possible, past the buffers of ``stream``."""
     flush(stream)
     with contextlib.suppress(*REFUSALS):
         descriptor = _descriptor(stream)
@@ -53,7 +50,7 @@ def say(text: str, stream: TextIO | None) -> None:
 
 
 def forgive() -> None:
-    """Let the standard streams of a command lose what they cannot write."""
+    """Let the standard streams of a command drop what they cannot write."""
     hold()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -62,14 +59,14 @@ def forgive() -> None:
 
 
 def _forgiving(descriptor: int, stream: TextIO | None) -> io.TextIOWrapper:
-    """A stream to the same place, which escapes characters that its encoding lacks."""
+    """Return a stream to the same file, which escapes characters that its encoding lacks."""
     raw = _Forgiving(descriptor, "wb", closefd=False)
     at_once = raw.isatty() or descriptor == 2
     return io.TextIOWrapper(io.BufferedWriter(raw), _encoding(stream), "backslashreplace", line_buffering=at_once)
 
 
 class _Forgiving(io.FileIO):
-    """A file that takes everything. A loss is reported on stderr, once, unless the reason is that nobody reads the file."""
+    """A file that drops what it cannot write, and reports the first loss on stderr, unless a pipe has lost its reader."""
 
     lost = False
 
@@ -85,7 +82,7 @@ class _Forgiving(io.FileIO):
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """The descriptor to which a stream writes and does nothing else; None for any other stream, such as a stream that also keeps a log."""
+    """Return the descriptor of a plain stream; None for any other, such as one that also keeps a log."""
     if type(stream) is not io.TextIOWrapper:
         return None
     raw = getattr(stream.buffer, "raw", stream.buffer)
@@ -93,7 +90,7 @@ def _descriptor(stream: TextIO | None) -> int | None:
 
 
 def _encoded(text: str, stream: TextIO | None) -> bytes:
-    """In the stream's encoding, by its own rule for characters that the encoding lacks, or escaped where it has no rule."""
+    """Return text in a stream's encoding; characters that this lacks are treated as the stream says, or escaped."""
     try:
         return text.encode(_encoding(stream), getattr(stream, "errors", None) or "strict")
     except UnicodeEncodeError:

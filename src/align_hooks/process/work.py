@@ -1,8 +1,4 @@
-"""Work that is done piece by piece: what is said of it, and who does it.
-
-A piece is a function of a module and what it needs to know, so that another process may do it. The workers are any
-``concurrent.futures.Executor``: a pool of processes, or those of Dask and MPI (:mod:`align_hooks.process.executors`).
-"""
+"""Work in pieces, with a report of progress, on any ``concurrent.futures.Executor`` (:mod:`align_hooks.process.executors`)."""
 
 from __future__ import annotations
 
@@ -16,33 +12,35 @@ from typing import TypeVar
 from align_hooks.messages.progress import Progress, silent
 
 TOGETHER = 1 << 26
-"""Bytes that are worth a worker's while: smaller pieces go to it together."""
+"""Bytes that are worth sending to a worker; smaller pieces are sent together."""
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class WorkPool:
-    """``progress`` is told of each piece; ``executor`` does the pieces, this process where it is None, and where all of them together are
-    fewer than ``least`` bytes."""
+    """The workers of long readings."""
 
     progress: Progress = silent
+    """Called before each piece."""
     executor: Executor | None = None
+    """None for this process."""
     least: int = 0
+    """Bytes of all pieces from which on the executor is used."""
 
     def is_shared(self, sizes: Sequence[int]) -> bool:
-        """Whether the executor is given pieces of these sizes."""
+        """Return whether the executor gets pieces of these ``sizes`` in bytes."""
         return self.executor is not None and sum(sizes) >= self.least
 
     def map(self, function: Callable[[Piece], Result], pieces: Sequence[Piece], sizes: Sequence[int]) -> Iterator[Result]:
-        """The results of all pieces, in their order; ``sizes`` are the bytes that each reads. What a piece raises is raised here."""
+        """Return the results in the order of ``pieces``, which read ``sizes`` bytes each; ``function`` must be one that can be pickled."""
         if self.executor is None or not self.is_shared(sizes):
             return map(function, pieces)
         return chain.from_iterable(self.executor.map(partial(_each, function), _together(pieces, sizes)))
 
 
 ALONE = WorkPool()
-"""This process, which says nothing."""
+"""This process, without reports."""
 
 
 def _each(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
@@ -50,13 +48,13 @@ def _each(function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[
 
 
 def _together(pieces: Sequence[Piece], sizes: Sequence[int]) -> list[list[Piece]]:
-    """Pieces that stand next to each other, put together to :data:`TOGETHER` bytes."""
+    """Group adjacent pieces up to :data:`TOGETHER` bytes."""
     groups: list[list[Piece]] = []
-    room = 0
+    left = 0
     for piece, size in zip(pieces, sizes, strict=True):
-        if room < size or not groups:
+        if left < size or not groups:
             groups.append([])
-            room = TOGETHER
+            left = TOGETHER
         groups[-1].append(piece)
-        room -= size
+        left -= size
     return groups

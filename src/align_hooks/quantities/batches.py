@@ -1,13 +1,13 @@
-"""What the model consumed in a step, what it made of each token, and how many tokens it gave to each expert."""
+"""The batch of a step, with the loss of each token and the number of tokens of each expert."""
 
 from __future__ import annotations
 
 from align_hooks.quantities.kind import Quantity, Switch
 
 FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
-"""What a model consumes."""
+"""The inputs of a model."""
 ARRAYS = (*FED, "token_losses")
-"""What is kept of a batch: beside what was consumed, each token's loss before the mask, ``[rows, sequence]`` fp32."""
+"""The arrays of a batch: the inputs, and each token's loss before the mask, fp32 ``[rows, sequence]``."""
 DESCRIPTION = "batch.json"
 CAUSAL_MASK = "causal_attention_mask.npy"
 

@@ -1,4 +1,4 @@
-"""What a recorded quantity is."""
+"""The description of a recorded quantity."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from enum import Enum, auto
 
 
 class Numbering(Enum):
-    """What the number of a recorded one counts: the step that made it, or the updates that were made before it.
-
-    A run of K steps has K of the first and K + 1 of the second.
-    """
+    """What a quantity's number N counts: it was made in step N, or is the state after N updates."""
 
     STEP = auto()
     STATE = auto()
@@ -19,79 +16,77 @@ class Numbering(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VariableOption:
-    """A further variable of a quantity: its name in small letters, the values that it takes, the default first, and what it does. Without
-    values it takes patterns in a comma list."""
+    """A further variable of a quantity."""
 
     name: str
+    """Without the prefix, in small letters."""
     values: tuple[str, ...]
+    """The default first; without values the variable takes patterns in a comma list."""
     effect: str
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A variable that asks for a quantity at some steps.
-
-    ``name`` is the variable's without the prefix and in small letters; ``effect`` is what the table of variables says, and ``options``
-    stand behind it there. What is ``printed`` needs no record.
-    """
+    """A variable that asks for a quantity at some steps."""
 
     name: str
+    """Without the prefix, in small letters."""
     effect: str
     options: tuple[VariableOption, ...] = ()
     printed: bool = False
+    """Whether it is printed where nothing is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One kind of thing that a run records.
-
-    ``name`` is what rows, manifests and reports call it. ``switch`` asks for it, None where it is always recorded. ``files`` are those that
-    ``step_N/rank_M`` may hold of it, and ``whole`` is the one that is written last: a step has the quantity where this is. Those of a state
-    lie in a folder that has its name. A kind without files is rows: ``NAME/rank_M.jsonl`` has one a step. ``shared`` are files of the run.
-
-    ``of_gradients`` is what an overflow spoils, ``trainable`` what only trainable tensors have, and ``sketch_of`` the kind whose sketches
-    it is. ``saved_by_hand`` is what the guide's snippet saves without hooks.
-
-    ``copies`` is how many numbers in fp32 are written for every element of the model: they pass through the host's memory.
-    ``token_bytes`` is what is written for every token of a batch, ``choice_bytes`` for every expert of it in every layer.
-    ``kept_on_device`` is what MindFormers copies on the device first.
-    """
+    """A quantity that a run can record. Without files it is a row a step in ``NAME/rank_M.jsonl``."""
 
     name: str
     switch: Switch | None
+    """None where it is always recorded."""
     numbering: Numbering = Numbering.STEP
     files: tuple[str, ...] = ()
+    """Paths in ``step_N/rank_M``; those of a state lie in a folder of its name."""
     whole: str = ""
+    """The file that is written last: a step with this file has the quantity."""
     shared: tuple[str, ...] = ()
+    """Files of the run, not of a step."""
     of_gradients: bool = False
+    """Whether an overflow of gradients spoils it."""
     trainable: bool = False
+    """Whether only trainable tensors have it."""
     sketch_of: Quantity | None = None
+    """The quantity whose sketches it holds."""
     saved_by_hand: bool = False
+    """Whether the guide's snippet saves it without hooks."""
     copies: int = 0
+    """fp32 numbers written for each element of the model."""
     token_bytes: int = 0
+    """Bytes written for each token of a batch."""
     choice_bytes: int = 0
+    """Bytes written for each expert of a token in each layer."""
     kept_on_device: bool = False
+    """Whether MindFormers copies it on the device first."""
 
     @property
     def variable(self) -> str:
-        """The name of the switch that asks for it; its own name where it is always recorded."""
+        """The switch's name; the quantity's where it is always recorded."""
         return self.name if self.switch is None else self.switch.name
 
     @property
     def is_state(self) -> bool:
-        """Whether it is numbered by updates made."""
+        """Whether it is numbered by updates."""
         return self.numbering is Numbering.STATE
 
     @property
     def is_rows(self) -> bool:
-        """Whether it is a row a step, and no files of its own."""
+        """Whether it is a row a step, without files."""
         return not self.files
 
     def numbers(self, steps: range) -> range:
-        """The numbers that a run of ``steps`` can have it of."""
+        """Return the numbers that it can have in a run of ``steps``."""
         return range(steps.start, steps.stop + 1) if self.is_state else steps
 
     def possible(self, steps: Iterable[int]) -> set[int]:
-        """The same of ``steps`` that may have gaps."""
-        made = set(steps)
-        return made | {step + 1 for step in made} if self.is_state else made
+        """Return the same for ``steps`` with gaps."""
+        return {number for step in steps for number in self.numbers(range(step, step + 1))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from align_hooks.quantities.kind import Numbering, Quantity, Switch
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""Adam's first and second moment, by torch's names; each is a file of tensors under the names of the weights."""
+"""Adam's first and second moment, by torch's names; each is a file of tensors, named as the weights."""
 DESCRIPTION = "optimizer_state/state.json"
 
 OPTIMIZER_STATE = Quantity(

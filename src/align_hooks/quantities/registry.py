@@ -1,4 +1,4 @@
-"""The quantities that a run can record, in the order of their variables, and what follows from all of them together."""
+"""The quantities that a run can record, in the order of their variables, and tables of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ KINDS: tuple[Quantity, ...] = (
 SWITCHES: tuple[Switch, ...] = tuple(dict.fromkeys(kind.switch for kind in KINDS if kind.switch is not None))
 """Every variable that asks for a quantity."""
 ROWS: tuple[Quantity, ...] = tuple(kind for kind in KINDS if kind.is_rows)
-"""Those that are a row a step; the first, the scalars, lists the others."""
+"""Quantities that are a row a step; the first, the scalars, lists the others."""
 TENSORS: tuple[Quantity, ...] = tuple(kind for kind in KINDS if kind.copies)
-"""Those that are as large as the model."""
+"""Quantities as large as the model."""
 STATES: tuple[str, ...] = tuple(kind.name for kind in KINDS if kind.is_state)
-"""The names of those that are numbered by updates made."""
+"""Names of the quantities that are numbered by updates."""
 FOLDERS: tuple[str, ...] = tuple(dict.fromkeys(file.rpartition("/")[0] for kind in KINDS for file in kind.files if "/" in file))
 """The folders that ``step_N/rank_M`` may have."""
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -41,10 +41,10 @@ SKETCHES = {kind.sketch_of.name: kind for kind in KINDS if kind.sketch_of is not
 
 
 def asked_by(switch: Switch) -> tuple[Quantity, ...]:
-    """What a variable asks for."""
+    """Return the quantities for which a variable asks."""
     return tuple(kind for kind in KINDS if kind.switch is switch)
 
 
 def kind_of_file(path: str) -> Quantity | None:
-    """What a file is of, by its path in ``step_N/rank_M``; one that no kind names is of the kind whose folder it lies in, if any."""
+    """Return the quantity of a file by its path in ``step_N/rank_M``, else the one whose folder it lies in; None for any other file."""
     return next((kind for kind in KINDS if path in kind.files), BY_NAME.get(path.partition("/")[0] if "/" in path else ""))

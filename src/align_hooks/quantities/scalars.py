@@ -1,4 +1,4 @@
-"""The numbers of a step: loss, norm, learning rate. Always recorded; a step is whole when its row stands there."""
+"""The scalars of a step: loss, norm, learning rate. Always recorded; a step is complete when it has this row."""
 
 from __future__ import annotations
 

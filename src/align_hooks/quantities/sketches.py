@@ -1,4 +1,4 @@
-"""Signed sums of every gradient and of every weight, in the place of the tensors. One variable asks for both."""
+"""Signed sums of every gradient and every weight, in the place of the tensors; one variable asks for both."""
 
 from __future__ import annotations
 

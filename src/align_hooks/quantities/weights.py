@@ -9,12 +9,13 @@ from align_hooks.quantities.kind import Numbering, Quantity, Switch
 MODEL = "weights/model.safetensors"
 PADDING = "weights/padding.safetensors"
 CONFIG = "weights/config.json"
+# Keys of a record's ``model``. With the first or the third there is no ``config.json``, where a missing key would mean its default.
 NO_FAMILY = "no_family"
-"""The key of a record's ``model`` under which a model of no family says in what it differs from the nearest; it has no ``config.json``."""
+"""How a model of no family differs from the nearest family."""
 NEAREST = "nearest_family"
-"""The key under which it says which family is the nearest; a class that no family has does not hold it."""
+"""The nearest family; missing for a class that no family has."""
 UNKNOWN = "unknown_settings"
-"""The key under which it lists settings that could not be read; a model that has some has no ``config.json``, which would mean defaults."""
+"""The settings that could not be read."""
 SQUARED = "weights/squared.json"
 
 WEIGHTS = Quantity(
@@ -28,12 +29,12 @@ WEIGHTS = Quantity(
 
 
 def unknown_of(model: Mapping[str, object]) -> list[str]:
-    """The names of a recorded model's settings that could not be read."""
+    """Return the names of a recorded model's settings that could not be read."""
     names = model.get(UNKNOWN)
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def not_compared(*models: Mapping[str, object]) -> set[str]:
-    """The names by which recorded models are not compared: what could not be read of one, what is no setting, and how long sequences may
-    be, which changes nothing for those that are shorter."""
+    """Return the keys by which recorded models are not compared: unknown settings, and keys that are no setting."""
+    # the longest sequence allowed changes nothing for shorter ones
     return {UNKNOWN, NO_FAMILY, NEAREST, "max_position_embeddings"}.union(*map(unknown_of, models))

@@ -1,1 +1,1 @@
-"""What a recorded run hands to another: its batches, step on step, and its weights. Framework-free."""
+"""Replay of a recorded run in another one: batches, weights, gradients, experts and activations. Imports no framework."""

@@ -1,8 +1,7 @@
-"""Batches of a recorded run, checked before training and handed out step by step.
+"""Batches of a recorded run, checked before training and replayed step by step.
 
-A replay never wraps around and never guesses: steps must follow each other without a gap from the step at which training starts, and
-sequence length, rows and token ids must fit the run that is fed. Recorded steps between those that were named are left out on purpose
-(``run@0-399,401-999`` skips a suspicious batch): from there on step N is fed the batch of step N + 1.
+Steps must be recorded without a gap from the first step of training, and sequence length, rows and token ids must fit. Steps that a source
+leaves out (``run@0-399,401-999`` skips a suspicious batch) are skipped: from there on step N gets the batch of step N + 1.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from align_hooks.settings import Source
 
 @dataclass
 class Replay:
-    """The batches that ``ALIGN_HOOKS_REPLAY_BATCHES`` names; raises RecordError or RefusedRun where they cannot serve."""
+    """The batches that ``ALIGN_HOOKS_REPLAY_BATCHES`` names."""
 
     source: Source
     first: int = 0
+    """The step at which training starts."""
     ranks: tuple[int, int] = (0, 1)
-    """This process's data-parallel rank, and how many there are."""
+    """This process's data-parallel rank, and the number of such ranks."""
     _steps: dict[int, range] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
@@ -45,21 +45,21 @@ class Replay:
 
     @cached_property
     def left_out(self) -> list[int]:
-        """Recorded steps, ascending, whose batches are skipped: those between the steps that were named."""
+        """The recorded steps, ascending, whose batches are skipped."""
         chosen = self._chosen
         return [step for step in self.run.batch_steps() if chosen and chosen[0] < step < chosen[-1] and step not in self.source.steps]
 
     def fed(self, step: int) -> int:
-        """The recorded step whose batch a step of training is fed: the same, and one later for each that was left out before."""
+        """Return the recorded step whose batch a step of training gets."""
         return step + bisect_right(self._skipped_at, step)
 
     @cached_property
     def _skipped_at(self) -> list[int]:
-        """The step of training at which each batch that is left out would have come."""
+        """For each skipped batch, the step of training that would have got it."""
         return [skipped - before for before, skipped in enumerate(self.left_out)]
 
     def say_left_out(self, say: Callable[[str], object]) -> None:
-        """Say which batches are skipped, where any are."""
+        """Print which batches are skipped, if any."""
         if self.left_out:
             first, count = self.left_out[0], len(self.left_out)
             batches = f"the batch of step {first}" if count == 1 else f"the batches of {count} steps"
@@ -67,7 +67,7 @@ class Replay:
 
     @property
     def first_chosen(self) -> int:
-        """The first recorded step that was named; raises RecordError as :attr:`last` does."""
+        """The first chosen step that is recorded; raises RecordError as :attr:`last` does."""
         return min(self._chosen, default=self.last)
 
     @property
@@ -84,9 +84,8 @@ class Replay:
 
     @property
     def steps(self) -> range:
-        """The steps to train on, from ``first``, at which training starts, to the last; raises RecordError for a gap. They are looked for
-        once: every step of training asks."""
-        if self.first not in self._steps:
+        """The steps to train, from ``first`` to the last; raises RecordError for a gap."""
+        if self.first not in self._steps:  # cached, as every step of training asks
             self._steps[self.first] = self._steps_from_first()
         return self._steps[self.first]
 
@@ -105,13 +104,11 @@ class Replay:
         return wanted
 
     def check(self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True) -> None:
-        """Refuse, before training, batches that do not fit: sequence length, ``rows`` a step, ids below ``vocabulary``.
+        """Raise RefusedRun unless batches have this sequence length, ``rows`` a step, and ids below ``vocabulary``; None is not checked.
 
-        None is held against nothing: ``rows`` where they change from step to step, and what is not known. Without ``every`` only the
-        first step is looked at: of a large job one rank looks at all. Raises RefusedRun for a record that ranks are missing from, too:
-        their rows would be left out without a word.
+        Without ``every`` only the first step is checked: of a large job one rank checks all.
         """
-        if self.run.missing is not None:
+        if self.run.missing is not None:  # the rows of missing ranks would be left out silently
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
             if reason := why_no_mask(self.run, self.fed(step)):
@@ -129,22 +126,19 @@ class Replay:
                 raise RefusedRun(f"{self.source}: the batch of step {self.fed(step)} {problem}")
 
     def batch(self, step: int) -> Batch:
-        """The global batch of a step, read and verified; raises RecordError after the last recorded step."""
+        """Read and verify the global batch of a step; raises RecordError after the last recorded step."""
         if step not in self.steps:
             raise RecordError(f"{self.source} ends with step {self.steps[-1]}: nothing is left to replay for step {step}")
         batch = self.run.batch(self.fed(step))
         for name in ("tokens", "labels") if self.run.made_by_hand else ("tokens", "labels", "loss_mask"):
             if getattr(batch, name) is None:
-                way_out = "record the run again, with a script that gives the model labels="
-                raise RecordError(f"{self.source}: the batch of step {step} has no {name}; {way_out}")
+                remedy = "record the run again, with a script that gives the model labels="
+                raise RecordError(f"{self.source}: the batch of step {step} has no {name}; {remedy}")
         return batch
 
     def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Step and micro-batch of ``rows`` rows, one after the other, with a loss mask and position ids in any case.
-
-        Rows of a record stand in the order micro-batch, data-parallel rank, row: a rank's micro-batches stand ``ranks`` apart.
-        """
-        rank, ranks = self.ranks
+        """Yield each step with each of this rank's micro-batches of ``rows`` rows, as :func:`filled` completes them."""
+        rank, ranks = self.ranks  # rows of a record are in the order micro-batch, data-parallel rank, row
         for step in self.steps:
             arrays = filled(self.batch(step))
             for start in range(rank * rows, len(arrays["tokens"]), ranks * rows):
@@ -152,10 +146,10 @@ class Replay:
 
 
 def filled(batch: Batch) -> dict[str, Array]:
-    """Arrays that training needs, each ``[rows, sequence]``: what a hand-made directory lacks is what the guide assumes.
+    """Return the arrays that training needs, each ``[rows, sequence]``, with the guide's defaults for a directory made by hand.
 
-    Without a loss mask, which a recorded run always has, every token counts; without position ids they are 0 … sequence-1. A causal
-    attention mask is left out, as the model makes its own; any other is there as bool, ``[rows, 1, sequence, sequence]``.
+    By default every token counts, and position ids are 0 … sequence-1. A causal attention mask is left out, as the model makes its own;
+    any other is bool ``[rows, 1, sequence, sequence]``.
     """
     arrays = {name: array for name, array in batch.arrays().items() if name in layout.FED}
     shape = arrays["tokens"].shape

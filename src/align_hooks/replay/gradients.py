@@ -1,7 +1,6 @@
-"""Gradients of a recorded run, handed to another run's optimizer.
+"""Gradients of a recorded run, injected into another run's optimizer: then differences of the weights are the optimizer's.
 
-With equal gradients going in, whatever differs in the weights that come out is the optimizer's doing. Tensors are found
-by canonical name, never by position, and are read one by one: a model's gradients are never on the host at once.
+Tensors are found by canonical name and read one by one, so that the host never holds all of them.
 """
 
 from __future__ import annotations
@@ -20,17 +19,14 @@ from align_hooks.replay.unfit import refuse_unfit
 
 @dataclass
 class Injection(ReplaySource):
-    """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names. ``steps`` are those to inject at, known after :meth:`check`."""
+    """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names."""
 
     quantity, words, recorder = "gradients", "gradients", "ALIGN_HOOKS_GRADIENTS"
 
     @cached_property
     def recorded(self) -> list[int]:
-        """The chosen steps whose gradients are recorded and made an update: those of a skipped step hold infinities or NaN.
-
-        Raises RefusedRun where a skipped step was named, RecordError where no step is left.
-        """
-        skipped = {row.step for row in self.run.rows if row.skipped}
+        """The chosen steps with recorded gradients; raises RefusedRun for a skipped step that was named, RecordError where none is left."""
+        skipped = {row.step for row in self.run.rows if row.skipped}  # their gradients hold infinities or NaN
         if refused := sorted(filter(self.source.steps.names, skipped)):
             raise RefusedRun(
                 f"{self.source}: step {refused[0]} was skipped there, its gradients made no update; leave it out, or choose @all"
@@ -50,11 +46,9 @@ class Injection(ReplaySource):
         elsewhere: Callable[[str], bool] = lambda name: False,
         every: bool = True,
     ) -> None:
-        """Refuse, before training, gradients that do not fit the model or the ``planned`` steps.
+        """Raise RefusedRun unless the gradients fit the ``planned`` steps (:meth:`ReplaySource.plan`) and the model (:func:`refuse_unfit`).
 
-        ``wanted`` is canonical name to whole shape of every trainable piece that this rank holds any of, ``elsewhere`` says of
-        another name whether another rank of this job does. In steps that are not injected the run's own gradients stay; see
-        :meth:`ReplaySource.plan`.
+        ``wanted`` is canonical name to global shape of the trainable tensors on this rank.
         """
         for step in self.plan(planned, every=every):
             tensors = self.at(step)
@@ -62,12 +56,11 @@ class Injection(ReplaySource):
             refuse_unfit(wanted, given, f"gradients of {self.source.path} step {step}", elsewhere=elsewhere)
 
     def is_finite(self, step: int) -> bool:
-        """Whether the source's gradients of ``step`` are finite, by the norm that it took of them: with loss scaling that, and not the
-        run's own overflow, decides over the update. Every rank finds the same, whatever part of the gradients it holds.
-        """
+        """Return whether the source's gradient norm of ``step`` is finite: with loss scaling it decides whether to update."""
+        # not the gradients that this rank holds: every rank must decide the same
         row = self.run.row(step)
         return row is None or row.grad_norm is None or math.isfinite(row.grad_norm)
 
     def read(self, step: int, fused: Fused) -> Array:
-        """One parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is not whole."""
+        """Read one parameter's gradient of ``step``, fp32, in its native layout; raises RecordError where its file is incomplete."""
         return fused.join(self.at(step))

@@ -1,4 +1,4 @@
-"""What a recorded run hands to another one at some of its steps: which run, which steps, and at which of these it was done."""
+"""A quantity of a recorded run that is replayed at some steps of another run."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from align_hooks.settings import Source
 
 @dataclass
 class ReplaySource:
-    """A ``source`` that a variable names. ``steps`` are those at which it hands something on, known before training; ``made`` those at
-    which it did."""
+    """A quantity of the run that a variable names as its source."""
 
     quantity: ClassVar[str]
-    """Name of the recorded quantity that is handed on, and of the method of a run that gives it at a step."""
+    """Name of the quantity, and of the method of ``Run`` that reads it at a step."""
     words: ClassVar[str]
-    """What messages call it; ``of_what`` stands behind it where a source has none."""
+    """What messages call it, followed by ``of_what`` where a source has none."""
     of_what: ClassVar[str] = ""
     recorder: ClassVar[str]
     """The variable that records it."""
     beside: ClassVar[str] = ""
-    """What else must be set for it, in words."""
+    """What else must be set to record it, in words."""
     source: Source
     steps: tuple[int, ...] = ()
+    """The steps to replay; empty before :meth:`plan`."""
     made: set[int] = field(default_factory=set)
+    """The steps that were replayed."""
     _open: dict[int, Any] = field(default_factory=dict)
+    """The step that was read last."""
 
     @cached_property
     def run(self) -> Run:
@@ -38,17 +40,17 @@ class ReplaySource:
         return open_run(self.source.path)
 
     def facts(self) -> dict[str, object]:
-        """As run.json keeps it: the run, and the steps."""
+        """Return the run and the steps, for ``run.json``."""
         return {"run": str(self.source.path), "run_id": self.run.facts.run_id, "steps": list(self.steps)}
 
     def refuse_missing_ranks(self) -> None:
-        """Raise RefusedRun for a run that ranks are missing from."""
+        """Raise RefusedRun where the source lacks ranks."""
         if self.run.missing is not None:
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
 
     @cached_property
     def recorded(self) -> list[int]:
-        """The chosen steps at which it is recorded; raises RecordError where there are none."""
+        """The chosen steps that are recorded; raises RecordError where there are none."""
         there = self.run.steps_of(self.quantity)
         chosen = [step for step in there if step in self.source.steps]
         if not chosen:
@@ -57,23 +59,24 @@ class ReplaySource:
         return chosen
 
     def at(self, step: int) -> Any:
-        """What was recorded of it at a step, of which one is kept open."""
+        """Return what was recorded at a step; the last step stays open."""
         if step not in self._open:
             self._open = {step: getattr(self.run, self.quantity)(step)}
         return self._open[step]
 
     def plan(self, planned: range, *, every: bool) -> Sequence[int]:
-        """Make ``steps`` those of :attr:`recorded` that are ``planned``, and return those to be looked at: all, or without ``every`` the
-        first. With ``@all`` every recorded step in the plan is one, and a step that was named must be recorded and made. Raises RefusedRun
-        where one is not, and where none is left."""
+        """Set ``steps`` to the recorded steps that are ``planned``, and return those to check: all, or without ``every`` the first.
+
+        Raises RefusedRun where a step that was named is not recorded or not planned, and where no step is left.
+        """
         recorded = self.recorded
         missing = self.source.steps.first_outside(set(recorded))
         if missing is not None:
             raise RefusedRun(f"{self.source} has no {self.words} of step {missing}; record them with {self.recorder}={missing}")
         self.steps = tuple(step for step in recorded if step in planned)
         makes = f"this run makes steps {planned.start} to {planned.stop - 1}; choose steps that both have"
-        if beyond := [step for step in recorded if self.source.steps.names(step) and step not in planned]:
-            raise RefusedRun(f"{self.source}: step {beyond[0]} is never made; {makes}")
+        if never := [step for step in recorded if self.source.steps.names(step) and step not in planned]:
+            raise RefusedRun(f"{self.source}: step {never[0]} is never made; {makes}")
         if not self.steps:
             raise RefusedRun(f"{self.source} has {self.words} of steps {recorded[0]} to {recorded[-1]}, {makes}")
         return self.steps if every else self.steps[:1]

@@ -1,7 +1,7 @@
-"""Weights moved by one rounding step: the same run again shows what differences honest arithmetic makes of nothing.
+"""Weights moved by one rounding step, to see what differences rounding alone makes.
 
-A run repeated as it was is often the same to the bit and tells nothing of rounding. Moved weights meet every operation with other last
-bits, as another kernel or another order of summation would (TTrace; Megatron-LM's own numeric checks perturb inputs so).
+A repeated run is often equal to the bit. Moved weights give every operation other last bits, as another kernel or order of summation would
+(TTrace; Megatron-LM's own numeric checks perturb inputs in this way).
 """
 
 from __future__ import annotations
@@ -16,26 +16,23 @@ import numpy as np
 from align_hooks.record.format.layout import Array
 
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""One rounding step of a number of size 1, by compute type."""
+"""Compute type to the rounding step of the number 1."""
 
 
 class Weights(Protocol):
-    """Whole tensors by canonical name, each read when it is asked for."""
+    """A mapping from canonical name to global tensor, read on access."""
 
     def __getitem__(self, name: str, /) -> Array: ...
     def __contains__(self, name: object, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
+        """Return the shape of a tensor, without reading it."""
 
 
 @dataclass(frozen=True)
 class Perturbed(Mapping[str, Array]):
-    """Weights, each element moved by ``eps`` of itself, up or down by ``seed``.
-
-    Signs belong to an element's place in the whole tensor, so that every layout loads the same weights.
-    """
+    """Weights with each element moved by ``eps`` of itself, up or down as ``seed`` and its position in the global tensor say."""
 
     weights: Weights
     eps: float
@@ -48,7 +45,7 @@ class Perturbed(Mapping[str, Array]):
         return len(self.weights)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
+        """Return the shape of a tensor, without reading it."""
         return tuple(self.weights.shape(name))
 
     def __getitem__(self, name: str) -> Array:

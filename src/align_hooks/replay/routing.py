@@ -1,8 +1,7 @@
-"""Experts of a recorded run, to which another run's tokens are given.
+"""The choice of experts of a recorded run, replayed in another run.
 
-Which experts a token is given to is a jump: where two scores nearly tie, a rounding decides, and from then on two runs compute with
-different experts. With the choice fed in, whatever differs behind it was made by something else. Scores, weights of the experts and losses
-stay the run's own.
+Where two scores nearly tie, a rounding decides, and two runs compute with different experts from there on. With a replayed choice,
+differences have another cause. Scores, weights of the experts and losses stay the run's own.
 """
 
 from __future__ import annotations
@@ -17,31 +16,30 @@ from align_hooks.replay.handed import ReplaySource
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A layer's router: of how many ``experts`` each token is given to how many (``chosen``)."""
+    """A layer's router."""
 
     experts: int
     chosen: int
+    """The number of experts of each token."""
 
 
 @dataclass
 class RoutingReplay(ReplaySource):
-    """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names. ``steps`` are those to replay, known after :meth:`check`."""
+    """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names."""
 
     quantity, words, of_what, recorder = "routing", "experts", " of tokens", "ALIGN_HOOKS_ROUTING"
     _layers: dict[tuple[int, str], Array] = field(default_factory=dict)
 
     def check(self, routers: Mapping[str, Router], planned: range, tokens: int | None, *, every: bool = True) -> None:
-        """Refuse, before training, experts that do not fit the model or the ``planned`` steps of so many ``tokens``, None where that
-        changes.
+        """Raise RefusedRun unless the experts fit this rank's ``routers`` and the ``planned`` steps (:meth:`ReplaySource.plan`).
 
-        ``routers`` are those of this rank by name. In steps that are not replayed tokens choose by themselves; see
-        :meth:`ReplaySource.plan`.
+        ``tokens`` is the number in a step; None where it changes.
         """
         self.refuse_missing_ranks()
         for step in self.plan(planned, every=every):
-            self._fits(step, routers, tokens)
+            self._check_step(step, routers, tokens)
 
-    def _fits(self, step: int, routers: Mapping[str, Router], tokens: int | None) -> None:
+    def _check_step(self, step: int, routers: Mapping[str, Router], tokens: int | None) -> None:
         routing, where = self.at(step), f"{self.source}: step {step}"
         if unknown := sorted(routers.keys() - {*routing}):
             raise RefusedRun(f"{where} has no {unknown[0]}, which this model has; replay a run of this model")
@@ -53,8 +51,10 @@ class RoutingReplay(ReplaySource):
                 raise RefusedRun(f"{where} routes {there} tokens in {name}, this run {tokens} a step; train on the same batches")
 
     def experts(self, step: int, name: str, router: Router) -> Array:
-        """The experts of each token in one layer, int16 ``[rows, sequence, experts a token]``, read once a step; raises RecordError where
-        the file is not whole, where a token was given to fewer experts than the model chooses, or to one that it has not."""
+        """Read the experts of each token in a layer, int16 ``[rows, sequence, experts a token]``; cached for one step.
+
+        Raises RecordError for an incomplete file, and where a token has too few experts, one twice, or an unknown one.
+        """
         if (step, name) not in self._layers:
             self._layers = {key: layer for key, layer in self._layers.items() if key[0] == step}
             experts: Array = self.at(step)[name]

@@ -1,8 +1,7 @@
-"""Teacher forcing: what a recorded run's points put out, and what was handed back to them, in the place of another run's own.
+"""Teacher forcing: activations and their gradients of a recorded run, in the place of another run's own.
 
-An error of a block is handed on, and behind it everything is wrong. Where each block is given what the other run's was given, and its
-output the gradient that the other run's had, the error of each block is its own: every faulty block shows, in one run. Numbers that are
-recorded stay the run's own, before they are replaced.
+As each block gets the inputs and output gradients of the recorded run, its errors are not passed on: one run shows every faulty block.
+What is recorded are the run's own values, before they are replaced.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ from align_hooks.names.points import GRADIENT
 from align_hooks.replay.handed import ReplaySource
 
 BLOCKS = re.compile(r"model\.embed_tokens|.*\blayers\.\d+")
-"""The points that are given unless others are named: what the embedding and each block put out, which is what the next one is given."""
+"""The points that are forced by default: the outputs of the embedding and of each block."""
 RECORD = "ALIGN_HOOKS_ACTIVATIONS_TENSORS='model.embed_tokens,model.layers.*[0-9]'"
 
 
 @dataclass
 class Teacher(ReplaySource):
-    """The run that ``ALIGN_HOOKS_TEACHER`` names, and ``patterns`` of the points that it gives; without any those of :data:`BLOCKS`."""
+    """The activations that ``ALIGN_HOOKS_TEACHER`` names."""
 
     quantity, words, recorder = "activations", "activations", "ALIGN_HOOKS_ACTIVATIONS"
     beside = f" and {RECORD}"
     patterns: tuple[str, ...] = ()
+    """Of the points to force; without any :data:`BLOCKS`."""
     _kept: dict[tuple[int, str], Array] = field(default_factory=dict)
 
     def forces(self, name: str) -> bool:
-        """Whether a point is given."""
+        """Return whether a point is forced."""
         return points.chosen(self.patterns)(name) if self.patterns else BLOCKS.fullmatch(name) is not None
 
     def check(self, widths: Mapping[str, int], planned: range, rows: int | None, length: int | None, *, every: bool = True) -> None:
-        """Refuse, before training, tensors that do not fit the points of this rank, by their whole ``widths``, or the ``planned`` steps of
-        so many ``rows`` of ``length`` positions, None where these change.
+        """Raise RefusedRun unless the tensors fit this rank's points and the ``planned`` steps (:meth:`ReplaySource.plan`).
 
-        See :meth:`ReplaySource.plan` for the steps.
+        ``widths`` is point to global width. A step has ``rows`` rows of ``length`` positions; None where these change.
         """
         self.refuse_missing_ranks()
-        looked_at = self.plan(planned, every=every)
+        checked = self.plan(planned, every=every)
         if not widths:
             raise RefusedRun(f"ALIGN_HOOKS_TEACHER_POINTS={','.join(self.patterns)}: no point of this model that can be given is called so")
-        for step in looked_at:
-            self._fits(step, widths, rows, length)
+        for step in checked:
+            self._check_step(step, widths, rows, length)
 
-    def _fits(self, step: int, widths: Mapping[str, int], rows: int | None, length: int | None) -> None:
+    def _check_step(self, step: int, widths: Mapping[str, int], rows: int | None, length: int | None) -> None:
         recorded, where = self.at(step), f"{self.source}: step {step}"
         for name, width in widths.items():
             for each in (name, name + GRADIENT):
@@ -63,8 +62,7 @@ class Teacher(ReplaySource):
             )
 
     def tensor(self, step: int, name: str) -> Array:
-        """The value of a point, or with ``#gradient`` its gradient, fp32 ``[rows, sequence, width]``, the job's whole batch, as that run's
-        objective has it: read once a step."""
+        """Read the value of a point, or with ``#gradient`` its gradient: fp32 ``[rows, sequence, width]`` of the global batch."""
         if (step, name) not in self._kept:
             self._kept = {key: tensor for key, tensor in self._kept.items() if key[0] == step}
             self._kept[step, name] = self.at(step).tensor(name)

@@ -1,4 +1,4 @@
-"""Whether canonical tensors from elsewhere are those of a model."""
+"""Check that the canonical tensors of a source are those of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from align_hooks.families.registry import embeddings, outputs
 from align_hooks.names.blocks import PADDING
 
 ROWS_ARE_SET = "vocab_size: {rows} in MindFormers' YAML, --make-vocab-size-divisible-by in Megatron's arguments"
-"""How each side is told how many rows its embedding has."""
+"""The setting of each side for the rows of its embedding."""
 
 
 def refuse_unfit(
@@ -19,10 +19,9 @@ def refuse_unfit(
     *,
     elsewhere: Callable[[str], bool] = lambda name: False,
 ) -> None:
-    """Raise RefusedRun unless ``given`` (canonical name to shape, of what ``source`` says) is exactly what a model wants.
+    """Raise RefusedRun unless ``source`` has exactly the tensors of a model, each by canonical name and global shape.
 
-    ``wanted`` is what this rank holds, by the shapes of the whole tensors; ``elsewhere`` says of another name whether another
-    rank of this job holds it.
+    ``given`` are the source's, ``wanted`` this rank's; ``elsewhere`` says whether another rank holds a tensor.
     """
     problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
     problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys()) if not elsewhere(name)]
@@ -37,10 +36,10 @@ def refuse_unfit(
 
 
 def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
-    """What to change: the vocabulary's size alone, where nothing else differs."""
-    apart = {name.removesuffix(PADDING) for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)}
+    """Return what to change: only the vocabulary's size, where nothing else differs."""
+    differing = {name.removesuffix(PADDING) for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)}
     ends = embeddings() | outputs()
-    if not all(name in ends and name in wanted and name in given and wanted[name][1:] == given[name][1:] for name in apart):
+    if not all(name in ends and name in wanted and name in given and wanted[name][1:] == given[name][1:] for name in differing):
         return "make the two models the same shape"
-    rows = max(given[name][0] + given.get(name + PADDING, (0,))[0] for name in apart)
+    rows = max(given[name][0] + given.get(name + PADDING, (0,))[0] for name in differing)
     return f"give this model their {rows} rows, padding and all: {ROWS_ARE_SET.format(rows=rows)}"

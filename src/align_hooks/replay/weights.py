@@ -1,4 +1,4 @@
-"""Weights to start from: a recorded run's, or a Hugging Face directory's. Both speak canonical names."""
+"""Weights to start from, under canonical names: a recorded run's, or those of a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ class SafetensorsFolder(Mapping[str, Array]):
             listed = json.loads(read_regular(index, within=path))["weight_map"] if index.exists() else {"": "model.safetensors"}
             names = sorted({str(name) for name in dict(listed).values()})
             files = [TensorFile(path / name, types=tuple(FLOATING), remedy=REMEDY, within=path) for name in names]
-            self._homes = {name: file for file in files for name in file}
-            if not self._homes:
+            self._file_of = {name: file for file in files for name in file}
+            if not self._file_of:
                 raise ValueError("it holds no tensor")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordError(f"{path} is no whole Hugging Face checkpoint ({error}); it needs model.safetensors or an index") from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
+        return iter(self._file_of)
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._file_of)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
-        return self._homes[name].shape(name)
+        """Return the shape of a tensor, without reading it."""
+        return self._file_of[name].shape(name)
 
     def __getitem__(self, name: str) -> Array:
-        return self._homes[name].read(name)
+        return self._file_of[name].read(name)
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a directory is a Hugging Face checkpoint."""
+    """Return whether a directory is a Hugging Face checkpoint."""
     return (path / "model.safetensors").exists() or (path / "model.safetensors.index.json").exists()
 
 
 def open_weights(source: Source) -> Weights:
-    """The weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names: a mapping with ``shape(name)``."""
+    """Open the weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names; raises RecordError where there are none."""
     if is_checkpoint(source.path):
         return SafetensorsFolder(source.path)
     step, run = source.steps.single(), open_run(source.path)
@@ -76,7 +76,7 @@ def open_weights(source: Source) -> Weights:
 
 
 def open_optimizer_state(source: Source) -> OptimizerState | None:
-    """The optimizer's state that stands beside the weights of ``source``; None where there is none or nothing was updated yet."""
+    """Open the optimizer's state beside the weights of ``source``; None where there is none, or before the first update."""
     step = source.steps.single()
     if is_checkpoint(source.path) or step is None:
         return None
@@ -85,23 +85,17 @@ def open_optimizer_state(source: Source) -> OptimizerState | None:
     return state if state is not None and state.updates else None
 
 
-def vocabulary_of(source: Source) -> int | None:
-    """Rows of the embedding without padding, as the source knows them."""
-    weights = open_weights(source)
-    return next((int(weights.shape(name)[0]) for name in embeddings() if name in weights), None)
-
-
 def vocabulary_fed(weights: Source | None, *runs: Run | None) -> int | None:
-    """Rows of the embedding without padding, as what feeds a run knows them: the weights that it loads, else the first of some runs that
-    says it; None where nothing does."""
+    """Return the rows of the embedding without padding, by the weights to load, else by the first run that knows; None if unknown."""
     if weights is not None:
-        return vocabulary_of(weights)
+        loaded = open_weights(weights)
+        return next((int(loaded.shape(name)[0]) for name in embeddings() if name in loaded), None)
     sizes = (run.facts.model.get("vocab_size") for run in runs if run is not None)
     return next((size for size in sizes if isinstance(size, int)), None)
 
 
 class Loader:
-    """Reads native tensors for a model out of canonical weights, after checking that all of them fit."""
+    """A reader of native tensors from canonical weights, which are first checked to fit the model."""
 
     def __init__(
         self,
@@ -111,8 +105,7 @@ class Loader:
         elsewhere: Callable[[str], bool] = lambda name: False,
         perturb: tuple[int, str] | None = None,
     ) -> None:
-        """``wanted`` is canonical name to whole shape of what this rank computes with, ``elsewhere`` as in :func:`refuse_unfit`;
-        ``perturb`` a seed and the compute type by whose eps weights are moved."""
+        """``wanted`` and ``elsewhere`` are as in :func:`refuse_unfit`; ``perturb`` is a seed and the compute type, see :data:`EPS`."""
         self.source = source
         self._weights = open_weights(source)
         if perturb is not None:
@@ -124,12 +117,12 @@ class Loader:
                 f"{source} has no padded vocabulary rows, this model pads ({', '.join(sorted(padding))}); "
                 f"its softmax includes them, so give both sides the same padded size"
             )
-        for name in outputs() - wanted.keys():  # tied: some checkpoints keep a copy of the embedding under its name
+        for name in outputs() - wanted.keys():  # a tied model: some checkpoints keep a copy of the embedding under this name
             given.pop(name, None)
         refuse_unfit(wanted, given, f"weights of {source}", elsewhere=elsewhere)
 
     def read(self, fused: Fused) -> Array:
-        """The fp32 tensor that is held; raises RefusedRun where a weight is not finite."""
+        """Read the fp32 tensor of this rank; raises RefusedRun where a weight is not finite."""
         tensors = {name: self._weights[name] for name in fused.pieces}
         for name, tensor in tensors.items():
             if not np.isfinite(tensor).all():

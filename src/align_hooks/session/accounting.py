@@ -1,4 +1,4 @@
-"""What came of a session: how the run ended, what was asked for and never happened, and the exit code that says so."""
+"""The end of a session: how the run ended, which requests never happened, and the exit code."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from align_hooks.settings import PREFIX
 
 
 def failure(session: Session, code: int, error: BaseException | None) -> HowEnded | None:
-    """How the script failed, for the manifest: by the exception that nobody caught, or by its exit code; None where it did not fail."""
+    """Return how the script failed, by its uncaught exception or its exit code; None where it succeeded."""
     if isinstance(error, AlignHooksError):
         return HowEnded("refused", error="; ".join(str(error).splitlines()))
     if code == 0:
         return None
     if isinstance(error, KeyboardInterrupt):
-        first = session.planned.start if session.planned else 0
-        step = first + session.made if session.step is None else session.step
-        return HowEnded("interrupted", step=step)
+        next_step = (session.planned.start if session.planned else 0) + session.made
+        return HowEnded("interrupted", step=next_step if session.step is None else session.step)
     if error is None:
         return HowEnded("failed_with_code", code=code)
-    told, where = in_a_line(error), place_of(error)
-    return HowEnded("failed_at", error=told, where=where) if where else HowEnded("failed_with_error", error=told)
+    text, where = in_a_line(error), place_of(error)
+    return HowEnded("failed_at", error=text, where=where) if where else HowEnded("failed_with_error", error=text)
 
 
 def ended(session: Session, failed: HowEnded | None) -> HowEnded:
-    """How the run ended; only a run that made all the steps it intended is finished."""
+    """Return how the run ended: "finished" only after all planned steps."""
     stopped, planned = session.recording.stopped, session.planned
     if failed is not None and (stopped is None or failed.form == "refused"):
         return failed
@@ -42,7 +41,7 @@ def ended(session: Session, failed: HowEnded | None) -> HowEnded:
 
 
 def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
-    """Close the record and return what was asked for and did not happen, a sentence each."""
+    """Close the record, and return a sentence for each request that did not happen."""
     recording, rank = session.recording, session.launch.rank
     recording.writing.drain()
     kept = recording.writer.kept if recording.writer is not None else set()
@@ -64,14 +63,14 @@ def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
 
 
 def exit_code(code: int, problems: list[str]) -> int:
-    """The launcher's exit code: the script's own, and 3 when that is 0 and something asked for never happened."""
+    """Report the problems, and return the launcher's exit code: the script's own, or 3 where that is 0 and there are problems."""
     for problem in problems:
         report(NothingRecorded(problem))
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 
 def _unreached(session: Session, kept: Container[str]) -> list[str]:
-    """Recording and replay that was asked for and that the run did not come to; ``kept`` is what earlier starts recorded, by name."""
+    """Return a sentence for each recording or replay that the run did not reach; ``kept`` names what earlier starts recorded."""
     settings, recording = session.settings, session.recording
     asked = [switch for switch in SWITCHES if settings.steps(switch) and (settings.run is not None or switch.printed)]
     before = {kind.switch for kind in KINDS if (kind.whole or kind.name) in kept}
@@ -82,9 +81,9 @@ def _unreached(session: Session, kept: Container[str]) -> list[str]:
     ]
     if settings.replay_batches is not None and session.planned is not None and session.made < len(session.planned):
         never.append(f"{PREFIX}REPLAY_BATCHES: {session.made} of {len(session.planned)} steps were trained on recorded batches")
-    for name, fed in (("INJECT_GRADIENTS", session.injection), ("REPLAY_ROUTING", session.routing), ("TEACHER", session.teacher)):
-        if fed is not None and (left := sorted(set(fed.steps) - fed.made)):
-            steps = f"{len(left)} of {len(fed.steps)} steps"
-            happened = f"experts of {steps} were not given" if fed is session.routing else f"{steps} were not reached"
+    for name, source in (("INJECT_GRADIENTS", session.injection), ("REPLAY_ROUTING", session.routing), ("TEACHER", session.teacher)):
+        if source is not None and (left := sorted(set(source.steps) - source.made)):
+            steps = f"{len(left)} of {len(source.steps)} steps"
+            happened = f"experts of {steps} were not given" if source is session.routing else f"{steps} were not reached"
             never.append(f"{PREFIX}{name}: {happened}, first {left[0]}")
     return never

@@ -1,4 +1,4 @@
-"""The state that a run starts from: recorded weights, and the optimizer's state beside them. Both sides load it here, so alike."""
+"""Loading of recorded weights, and of the optimizer's state beside them, in the same way on both sides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADD_A_FAMILY = 'a family gives them names that both frameworks know (CONTRIBUTIN
 
 
 def say_own_names(session: Session, family: str, misfits: Sequence[str], parameters: Iterable[Fused]) -> None:
-    """Say once a job in what a model differs from its nearest ``family``, and which of its tensors keep the framework's own names."""
+    """Print, on rank 0, how a model differs from its nearest ``family``, and which tensors keep the framework's own names."""
     if session.launch.rank > 0:
         return
     own = [fused.native for fused in parameters if any(piece.own for piece in fused.parts)]
@@ -29,21 +29,21 @@ def say_own_names(session: Session, family: str, misfits: Sequence[str], paramet
 def load_state(
     session: Session, compute_type: str | None, load_moments: Callable[[OptimizerState], None], *, stateful: bool = False
 ) -> None:
-    """Load the weights that the settings name, and the optimizer's state where that run recorded it.
+    """Load the weights that the settings name, and with ``load_moments`` the optimizer's state where the source recorded one.
 
-    ``load_moments`` sets the optimizer's state; ``stateful`` says that the optimizer had a state, which was cleared.
+    ``stateful``: whether the optimizer had a state before, which was cleared.
     """
     source, parameters = session.settings.load_weights, session.parameters
     assert source is not None and parameters is not None
     seed = session.settings.perturb
-    if seed is not None and compute_type not in EPS:
-        raise RefusedRun(
-            f"{PREFIX}PERTURB moves weights by a rounding step of the type in which the model computes, which is unknown; unset it"
-        )
-    if seed is not None and compute_type is not None:
-        moved = f"moved by {EPS[compute_type]:.3g} of themselves"
+    perturb = None
+    if seed is not None:
+        if compute_type is None or compute_type not in EPS:
+            raise RefusedRun(
+                f"{PREFIX}PERTURB moves weights by a rounding step of the type in which the model computes, which is unknown; unset it"
+            )
+        perturb, moved = (seed, compute_type), f"moved by {EPS[compute_type]:.3g} of themselves"
         session.override("loaded weights", "as they are", moved, f"{PREFIX}PERTURB={seed}")
-    perturb = None if seed is None or compute_type is None else (seed, compute_type)
     parameters.load(Loader(source, parameters.wanted(), elsewhere=parameters.elsewhere(), perturb=perturb).read)
     session.override("weights", "the framework's own", source, f"{PREFIX}LOAD_WEIGHTS")
     state = open_optimizer_state(source)

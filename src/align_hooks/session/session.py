@@ -1,8 +1,4 @@
-"""What one training process knows while it runs with hooks: what was asked, what feeds it, what was changed.
-
-Hook bodies are handed a session and nothing else. It is framework-free; each side adds its own facts through it. What it writes is
-:mod:`.recording`'s and :mod:`.step`'s, and what came of it :mod:`.accounting`'s.
-"""
+"""The state of one training process with hooks: settings, sources of a replay, overrides. Handlers take it; it imports no framework."""
 
 from __future__ import annotations
 
@@ -42,40 +38,34 @@ from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
 from align_hooks.settings import PREFIX, Settings, Source
 
-Feed = TypeVar("Feed")
+Opened = TypeVar("Opened")
 
 
 class RecordedParameters(Protocol):
     """The parameters of the model that a side built, under canonical names."""
 
     def weights(self) -> Mapping[str, Array]:
-        """Canonical name to fp32 array, without copies."""
+        """Return canonical name to fp32 array, without copies."""
 
     def weight_squares(self) -> Mapping[str, float]:
-        """Canonical name to squared sum, with copies; empty where there can be no copies."""
+        """Return canonical name to squared sum, with copies; empty where there can be no copies."""
 
     def weight_sketches(self) -> Mapping[str, Sequence[float]]:
-        """Canonical name to sketch, without copies."""
+        """Return canonical name to sketch, without copies."""
 
     def wanted(self) -> Mapping[str, tuple[int, ...]]:
-        """Canonical name to whole shape of each tensor with which this rank computes."""
+        """Return canonical name to global shape of each tensor with which this rank computes."""
 
     def elsewhere(self) -> Callable[[str], bool]:
-        """Says of a canonical name whether another rank holds the tensor."""
+        """Return a predicate: whether another rank holds the tensor of a canonical name."""
 
     def load(self, read: Callable[[Fused], Array]) -> None:
-        """Set every parameter from what ``read`` returns for it (fp32, native layout)."""
+        """Set every parameter to what ``read`` returns for it (fp32, native layout)."""
 
 
 @dataclass
 class Session:
-    """One process of one run.
-
-    ``planned`` are the steps that the run intends, None until it is built; ``made`` counts those that ended. ``overrides`` are what a
-    switch changed, ``facts`` what the run will say of itself, ``unrecorded`` the model's inputs that no record has. Until it has
-    ``begun`` a session claims, changes and prints nothing. ``parameters`` and ``model_config``, the model as Hugging Face configures it,
-    are there once the model is built.
-    """
+    """One process of one run. Until it has ``begun`` it claims, changes and prints nothing."""
 
     side: str
     settings: Settings
@@ -87,13 +77,20 @@ class Session:
     routing: RoutingReplay | None = None
     teacher: Teacher | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
+    """What variables changed in the run: ``what``, ``before``, ``after``, ``why``."""
     facts: dict[str, object] = field(default_factory=dict)
+    """What ``run.json`` will hold beside the facts of the built run."""
     planned: range | None = None
+    """The steps that the run will make; None until it is built."""
     made: int = 0
+    """The number of steps that ended."""
     unrecorded: set[str] = field(default_factory=set)
+    """Names of the model's inputs that no record holds."""
     begun: bool = False
     parameters: RecordedParameters | None = None
+    """None until the model is built."""
     model_config: dict[str, object] = field(default_factory=dict)
+    """Hugging Face's ``config.json`` of the model; empty until it is built."""
     process: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:
@@ -114,24 +111,22 @@ class Session:
 
     @property
     def is_fed(self) -> bool:
-        """Whether a step takes something from another run beside its batch."""
+        """Whether a step takes more than its batch from another run."""
         return self.injection is not None or self.routing is not None or self.teacher is not None
 
     def beginning(self) -> AbstractContextManager[None]:
-        """Let a refusal end training before its first step, and where something feeds the run any other error too."""
-        fed = self.is_fed or self.replay is not None or self.settings.load_weights is not None
-        return self.recording.must_succeed(Exception if fed else AlignHooksError)
+        """Return a context in which a refusal ends training, and in a run that replays anything any other error too."""
+        replays = self.is_fed or self.replay is not None or self.settings.load_weights is not None
+        return self.recording.must_succeed(Exception if replays else AlignHooksError)
 
     def begin(self) -> None:
-        """Open the runs that feed this one, then claim the run directory, where they were named. A second call does nothing.
-
-        A source that is not there should cost a second, not a job, and no directory.
-        """
-        if os.getpid() != self.process:  # a worker process of ours is left alone, and told of
+        """Open the sources that the settings name, then claim the run directory. A second call does nothing."""
+        if os.getpid() != self.process:
             tell(self.side, self.launch.rank, ended="left alone, as a worker process", problems=[WORKER])
             return
         if self.begun:
             return
+        # first, so that a source that is missing leaves no run directory
         self.replay = self._opened("replay_batches", Replay, "run")
         self._opened("load_weights", open_weights)
         self.injection = self._opened("inject_gradients", Injection, "recorded")
@@ -150,22 +145,21 @@ class Session:
             self.say_override(change)
         tell(self.side, self.launch.rank, began=True)
 
-    def _opened(self, name: str, make: Callable[[Source], Feed], *members: str) -> Feed | None:
-        """Return what ``make`` makes of the run that a setting names, its ``members`` read once; None where it names none. Raises as they
-        do, with the name of the variable before."""
+    def _opened(self, name: str, make: Callable[[Source], Opened], *members: str) -> Opened | None:
+        """Open the source of setting ``name`` with ``make``, and read ``members``; None where it is unset. Errors name the variable."""
         source: Source | None = getattr(self.settings, name)
         if source is None:
             return None
         try:
-            feed = make(source)
+            opened = make(source)
             for member in members:
-                getattr(feed, member)
+                getattr(opened, member)
         except AlignHooksError as error:
             raise type(error)(f"{PREFIX}{name.upper()}: {error}") from None
-        return feed
+        return opened
 
     def _refuse_shifted(self) -> None:
-        """Refuse what the fed run gave at a step whose batch is another one here, since an earlier one is left out."""
+        """Refuse to replay batches with gaps, and gradients, experts or activations of the same run, whose steps no longer match."""
         if self.replay is None or not (self.replay.source.steps.ranges and self.replay.left_out):
             return
         for name in ("inject_gradients", "replay_routing", "teacher"):
@@ -177,7 +171,7 @@ class Session:
                 )
 
     def override(self, what: str, before: object, after: object, why: str) -> None:
-        """Account for something that a switch changed in the run, and say it once per job."""
+        """Note what a variable changed in the run, and print it on rank 0."""
         change = {"what": what, "before": str(before), "after": str(after), "why": why}
         if change in self.overrides:  # a script may read its arguments several times
             return
@@ -186,7 +180,7 @@ class Session:
             self.say_override(change)
 
     def say_override(self, change: Mapping[str, str]) -> None:
-        """Print what was changed."""
+        """Print an override on rank 0."""
         self.say(f"{change['what']}: {change['before']} -> {change['after']} ({change['why']})")
 
     def say(self, message: str) -> None:
@@ -195,30 +189,27 @@ class Session:
             say(f"align_hooks: {message}", sys.stdout)
 
     def see_unrecorded(self, names: Iterable[str]) -> None:
-        """Keep the names of inputs of the model that no record has, for the step's row, and say those that are new."""
+        """Note the names of model inputs that no record holds, for the step's row, and print new ones."""
         if new := sorted(set(names) - self.unrecorded):
             self.unrecorded.update(new)
             self.say(f"the model is given {', '.join(new)} beside the batch: neither recorded nor replayed")
 
     def check_routing(self, routers: Mapping[str, Router], planned: range, tokens: int | None) -> None:
-        """Hold the experts that are to be given to tokens against the ``routers`` of this rank and the steps of the run, before training;
-        see :meth:`RoutingReplay.check`."""
+        """Check the experts to replay with :meth:`RoutingReplay.check`, before training."""
         assert self.routing is not None
         self.routing.check(routers, planned, tokens, every=self.launch.rank == 0)
         self.facts["routed"] = self.routing.facts()
         self.override("experts of each token", "the router's own choice", self.routing.source, f"{PREFIX}REPLAY_ROUTING")
 
     def check_teacher(self, widths: Mapping[str, int], planned: range, rows: int | None, length: int | None) -> None:
-        """Hold what a teacher is to give against the points of this rank and the steps of the run, before training; see
-        :meth:`Teacher.check`."""
+        """Check the activations to force with :meth:`Teacher.check`, before training."""
         assert self.teacher is not None
         self.teacher.check(widths, planned, rows, length, every=self.launch.rank == 0)
         self.facts["taught"] = self.teacher.facts()
         self.override("what blocks are given", "the run's own", self.teacher.source, f"{PREFIX}TEACHER")
 
     def refuse_unmatched(self, known: Collection[str], is_elsewhere: Callable[[str], bool] = lambda pattern: False) -> None:
-        """Refuse, before training, a pattern that matches none of the ``known`` points, with the nearest; one of points that are on other
-        ranks alone, as far as that can be said, passes."""
+        """Refuse a pattern that matches no ``known`` probe point, unless ``is_elsewhere`` says that points on other ranks may match."""
         for option in (FILTER, WHOLE):
             for pattern in self.settings.patterns(option).parts:
                 if not any(map(chosen([pattern]), known)) and not is_elsewhere(pattern):
@@ -226,7 +217,7 @@ class Session:
                     raise RefusedRun(f"{PREFIX}{option.name.upper()}: no point is called {pattern}; near it are {near}")
 
     def announce_activations(self, size: int, steps: range) -> None:
-        """Say how much whole tensors of points take on disk, ``size`` in bytes a step on this rank; refuse what does not fit."""
+        """Print how much disk whole activations take, ``size`` bytes a step on this rank; raises RefusedRun where they do not fit."""
         run, asked = self.settings.run, self.settings.steps(ACTIVATIONS)
         if not size or run is None:
             return
@@ -239,10 +230,9 @@ class Session:
             )
 
     def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
-        """Print a step's local norms, named and not squared: where they are recorded a line on rank 0, unless all are asked for; else one
-        line a piece, of which every rank prints what it holds.
+        """Print a step's local norms, from squared sums: a summary on rank 0 where they are recorded, unless every norm is asked for.
 
-        Of the pieces in ``parts`` this rank holds a part only, and says so: its norm is not that of a run on one rank.
+        ``parts`` names tensors of which this rank holds a part only: that norm is printed as a part's.
         """
         named = {f"part of {name}" if name in parts else name: math.sqrt(value) for name, value in squared.items()}
         if self.settings.run is None or self.settings.choice(PRINTED) == "all":
@@ -262,37 +252,31 @@ class Session:
         wanted: Mapping[str, tuple[int, ...]] | None = None,
         elsewhere: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """Hand the built run's facts to the record, with the overrides so far; ``steps`` are those that it intends.
+        """Write the built run's facts into the record, with the overrides so far; ``steps`` are those that it will make.
 
-        ``wanted`` is canonical name to whole shape of the trainable tensors that this rank computes with, where that is more than its
-        ``shards``; ``elsewhere`` says of another name whether another rank computes with it.
-
-        Raises RefusedRun for a step that was named and that the run will never make.
+        ``wanted`` is canonical name to global shape of the trainable tensors with which this rank computes, by default those of its
+        ``shards``; ``elsewhere`` says whether another rank computes with a tensor. Raises RefusedRun for a requested step that the run
+        will not make.
         """
         self.planned = steps
         for switch in SWITCHES:
             asked = self.settings.steps(switch)
             last = max(kind.numbers(steps).stop for kind in asked_by(switch)) - 1
-            beyond = [part[0] for part in asked.ranges or () if part[0] > last]
-            if beyond:
+            never = next((part[0] for part in asked.ranges or () if part[0] > last), None)
+            if never is not None:
                 raise RefusedRun(
-                    f"{PREFIX}{switch.name.upper()}={asked.text}: step {beyond[0]} is never made, the last is {last}; "
+                    f"{PREFIX}{switch.name.upper()}={asked.text}: step {never} is never made, the last is {last}; "
                     f"train longer, or name steps up to {last}"
                 )
         if self.injection is not None:
             needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted
             self.injection.check(needed, steps, elsewhere=elsewhere, every=self.launch.rank == 0)
             self.facts["injected"] = self.injection.facts()
-            self.override(
-                f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}",
-                "the run's own",
-                self.injection.source,
-                f"{PREFIX}INJECT_GRADIENTS",
-            )
-        if self.recording.writer is not None:
-            whole = dict(facts) | self.facts | {"overrides": self.overrides}
-            writer = self.recording.writer
-            continued = writer.describe(place=place, shards=shards, facts=whole, steps=steps)
+            what = f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}"
+            self.override(what, "the run's own", self.injection.source, f"{PREFIX}INJECT_GRADIENTS")
+        if (writer := self.recording.writer) is not None:
+            facts = {**facts, **self.facts, "overrides": self.overrides}
+            continued = writer.describe(place=place, shards=shards, facts=facts, steps=steps)
             if writer.restarts:
                 how = f"goes on with step {steps.start}" if continued else f"is replaced from step {steps.start} on"
                 self.say(f"restart {writer.restarts} of this job: its record in {writer.run} {how}")

@@ -1,7 +1,7 @@
-"""The one recorder of a step: a side produces what it has, this decides what is wanted, survives failures, writes and accounts.
+"""Recording of a step that ended, the same for both sides: each quantity is produced by a side where it is wanted, and written.
 
-What both sides do alike when a step ends is here, so that they cannot come to differ in it. A side is asked only for what is wanted, for it
-may cost a transfer from the device. Gradients are written where they are seen, for they are gone when the step ends.
+A quantity may cost a transfer from the device, so a side is asked only for what is wanted. Gradients are gone when the step ends:
+the sides write them earlier, with :func:`record_gradients`.
 """
 
 from __future__ import annotations
@@ -29,39 +29,40 @@ Produced = TypeVar("Produced")
 
 @dataclass(frozen=True, slots=True)
 class LocalNorms:
-    """Squared sums of a step's gradients: canonical name to fp64, of what this rank holds, copies too.
-
-    ``point`` is where they were taken, ``reduced`` or ``local``. ``printed`` are the names that this rank prints, those in ``parts`` as
-    parts of a tensor. ``taken`` are the global norms that the framework took; see :meth:`Writer.local_norms`.
-    """
+    """Norms of a step's gradients on this rank."""
 
     point: str
+    """``reduced`` or ``local``: after or before the data-parallel reduction."""
     squared: Mapping[str, float]
+    """Canonical name to squared sum, fp64, copies included."""
     printed: Container[str]
+    """The names that this rank prints."""
     parts: Container[str] = ()
+    """The names of tensors of which this rank holds a part."""
     taken: Sequence[Mapping[str, object]] = ()
+    """Global norms that the framework took; see :meth:`Writer.local_norms`."""
 
 
 class Step(Protocol):
-    """What a side can say of the step that just ended."""
+    """A side's view of the step that just ended. None is a quantity that the side does not have."""
 
     def batch(self) -> StepBatch:
-        """What the model consumed."""
+        """Return what the model consumed."""
 
     def routing(self) -> StepChoices | None:
-        """The experts of each token; None where this side has none to give."""
+        """Return the experts of each token."""
 
     def activations(self) -> StepActivations | None:
-        """What its points put out; None where this side has none to give."""
+        """Return the outputs of the probe points."""
 
     def local_norms(self) -> LocalNorms | None:
-        """The norms of its gradients; None where this side has none to give."""
+        """Return the norms of the gradients."""
 
     def gradient_sketches(self) -> Mapping[str, Sequence[float]] | None:
-        """Signed sums of its gradients by canonical name, without copies; None where this side has none to give."""
+        """Return signed sums of the gradients by canonical name, without copies."""
 
     def row(self) -> Mapping[str, object]:
-        """Its scalars."""
+        """Return the row of scalars."""
 
 
 Moments: TypeAlias = tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]
@@ -69,7 +70,7 @@ Moments: TypeAlias = tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, 
 
 
 def record_step(session: Session, produced: Step, moments: Callable[[], Moments]) -> None:
-    """Write everything of the step that just ended; its row of scalars comes last and makes it whole."""
+    """Write the step that just ended; the row of scalars comes last, and makes the step complete."""
     step, recording = session.step, session.recording
     assert step is not None
     session.made += 1
@@ -87,8 +88,7 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
 
 
 def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]) -> None:
-    """Write the gradients of the step under way, canonical name to fp32, where they were asked for. A failure is the caller's to survive,
-    who read them from the device."""
+    """Write the current step's gradients, canonical name to fp32 array, where they were asked for; the caller isolates failures."""
     step, recording = session.step, session.recording
     if step is not None and recording.writer is not None and recording.wants(GRADIENTS, step):
         recording.write("gradients", step, pieces(), lambda writer, tensors: writer.gradients(step, tensors))
@@ -105,13 +105,9 @@ def record_state(session: Session, updates: int, moments: Callable[[], Moments])
     def weights() -> tuple[Mapping[str, Array], Mapping[str, object], Mapping[str, float]]:
         return parameters.weights(), session.model_config, parameters.weight_squares()
 
-    _record(
-        session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches, lambda writer, sums: writer.sketches(WEIGHTS, updates, sums)
-    )
-    _record(session, WEIGHTS, updates, "weights", weights, lambda writer, state: writer.weights(updates, *state))
-    _record(
-        session, OPTIMIZER_STATE, updates, "the optimizer's state", moments, lambda writer, state: writer.optimizer_state(updates, *state)
-    )
+    _record(session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches, lambda to, sums: to.sketches(WEIGHTS, updates, sums))
+    _record(session, WEIGHTS, updates, "weights", weights, lambda to, state: to.weights(updates, *state))
+    _record(session, OPTIMIZER_STATE, updates, "the optimizer's state", moments, lambda to, state: to.optimizer_state(updates, *state))
 
 
 def _record(
@@ -122,7 +118,7 @@ def _record(
     produce: Callable[[], Produced | None],
     write: Callable[[Writer, Produced], None],
 ) -> None:
-    """Produce one kind where it is wanted, and write it unless there is none, so that training survives a failure."""
+    """Produce and write one quantity where it is wanted, with failures isolated."""
     recording = session.recording
     if recording.writer is None or not recording.wants(kind, step):
         return

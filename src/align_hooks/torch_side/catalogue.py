@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from align_hooks.hooking.hook import Hook, at_seam
+from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.local_norms import LOCAL_NORMS
@@ -60,12 +60,12 @@ REHEARSAL = {
     "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }
 """Hooks of a rehearsal on modules that a sound run may never import: versions, trigger, and why."""
-_hook = functools.partial(at_seam, room="align_hooks.torch_side.hooks")
+_hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
 HOOKS: tuple[Hook, ...] = (
-    Hook("rehearsal", _rehearsing, "torch", TORCH, trigger="torch", body=_INSTALL, why="answers for CUDA from the CPU"),
+    Hook("rehearsal", _rehearsing, "torch", TORCH, trigger="torch", handler=_INSTALL, why="answers for CUDA from the CPU"),
     *(
         Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_INSTALL}_{name}", why, must_fire=False)
         for name, (versions, trigger, why) in REHEARSAL.items()
@@ -76,7 +76,7 @@ HOOKS: tuple[Hook, ...] = (
         asked=_always,
         package="mindspeed",
         supports="",
-        body="mindspeed:install",
+        handler="mindspeed:install",
         why="lets MindSpeed patch Megatron as if we were not there",
         must_fire=False,
     ),
@@ -103,7 +103,7 @@ HOOKS: tuple[Hook, ...] = (
         "rerun",
         "megatron.core.rerun_state_machine:RerunStateMachine.should_run_forward_backward",
         asked=_recording,
-        body="train_step:rerun",
+        handler="train_step:rerun",
         why="lets a repeated forward-backward replace the first",
     ),
     _in_step(
@@ -122,14 +122,14 @@ HOOKS: tuple[Hook, ...] = (
         "auxiliary",
         "megatron.core.transformer.moe.moe_utils:MoEAuxLossAutoScaler.forward",
         asked=_recorded,
-        body="terms:auxiliary",
+        handler="terms:auxiliary",
         why="sees what balances experts join the loss",
     ),
     _perhaps(
         "prediction",
         "megatron.core.transformer.multi_token_prediction:MTPLossAutoScaler.forward",
         asked=_recorded,
-        body="terms:prediction",
+        handler="terms:prediction",
         why="sees what predicts further tokens join the loss",
     ),
     _in_step(
@@ -142,7 +142,7 @@ HOOKS: tuple[Hook, ...] = (
         "objective",
         "megatron.core.pipeline_parallel.schedules:forward_step",
         asked=_recorded,
-        body="train_step:objective",
+        handler="train_step:objective",
         why="sees what is differentiated",
     ),
     _perhaps(

@@ -25,7 +25,7 @@ def install(session: TorchSession, patch_utils: ModuleType) -> None:
     """Suspend our wrappers whenever MindSpeed patches; raise AttachError where MindSpeed lacks the patch points."""
 
     def around(wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-        with session.ledger.lifted():
+        with session.ledger.suspended():
             return wrapped(*args, **kwargs)
 
     for name, patchers in PATCHERS.items():
