@@ -11,7 +11,7 @@ from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.meaning import RopeWavelengths, Scaling
 from align_hooks.checklist.mindformers_schedule import SHAPES
 from align_hooks.checklist.readings.data import is_blank
-from align_hooks.checklist.readings.training import SCHEDULES
+from align_hooks.checklist.readings.schedule import SCHEDULES
 from align_hooks.checklist.result import CLEAN, DIFFERS, check
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml

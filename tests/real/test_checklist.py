@@ -16,7 +16,7 @@ from align_hooks.checklist import defaults, newer_names, rates, refusals, traps
 from align_hooks.checklist.change import in_yaml
 from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
 from align_hooks.checklist.meaning import Balanced, ExpertLayers
-from align_hooks.checklist.readings import experts, structure, training
+from align_hooks.checklist.readings import decay, experts, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import UNSET, CheckRow, dtype
 from align_hooks.checklist.side_value import read_row, same
@@ -232,7 +232,7 @@ def biases_and_vectors_are_spared(found: Mapping[str, Any]) -> None:
 def test_weights_that_decay_in_megatron(megatron: dict[str, Any]) -> None:
     found = value(megatron["decay"]["plain"])
     biases_and_vectors_are_spared(found)
-    assert all(training.spared(name) == (name in found["spared"]) for name in found["shapes"])
+    assert all(decay.spared(name) == (name in found["spared"]) for name in found["shapes"])
     too = value(megatron["decay"]["norms"])
     assert all("q_layernorm." in name or "k_layernorm." in name for name in set(too["decays"]) - set(found["decays"]))
     assert len(set(too["decays"]) - set(found["decays"])) == 4

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.checklist.readings.lookup import Unstated, value_of
-from align_hooks.checklist.readings.training import mindformers_steps, rates_of_groups, schedule_class, schedule_keys
+from align_hooks.checklist.readings.schedule import mindformers_steps, rates_of_groups, schedule_class, schedule_keys
 from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.schedule import Floats, Schedule
 from align_hooks.configuration.values import Configuration, Setting

@@ -11,7 +11,7 @@ from align_hooks.checklist.change import in_yaml
 from align_hooks.checklist.defaults import family
 from align_hooks.checklist.newer_names import INSTEAD, refused
 from align_hooks.checklist.readings.lookup import value_of
-from align_hooks.checklist.readings.training import beta_keys, moved_betas
+from align_hooks.checklist.readings.optimizer import beta_keys, moved_betas
 from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, plain
 from align_hooks.checklist.side_value import ODD
 from align_hooks.checklist.writable import as_taken, type_of

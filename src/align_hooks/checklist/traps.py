@@ -12,9 +12,10 @@ from align_hooks.checklist.defaults import LLAMA, MLA, default, family
 from align_hooks.checklist.newer_names import INSTEAD, ignored, refused, without_effect
 from align_hooks.checklist.older_families import DEEPSEEK, NOT_READ
 from align_hooks.checklist.readings.balancing import mindformers_weight
+from align_hooks.checklist.readings.batch_size import does_not_accumulate
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import is_since, known, value_of
-from align_hooks.checklist.readings.training import does_not_accumulate, schedule_class, schedule_keys
+from align_hooks.checklist.readings.schedule import schedule_class, schedule_keys
 from align_hooks.checklist.refusals import refusals, written_in_yaml
 from align_hooks.checklist.row import MODEL, is_new, model
 from align_hooks.checklist.side_value import ODD

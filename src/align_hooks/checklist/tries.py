@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from align_hooks.checklist.meaning import Balanced, Dynamic, ExpertLayers, Meaning, Order, Scaling
 from align_hooks.checklist.mindformers_schedule import LOWEST
-from align_hooks.checklist.readings import balancing, data, mindspeed, precision
-from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings import balancing, batch_size, data, layout, mindspeed, precision, schedule
+from align_hooks.checklist.readings import optimizer as read
 from align_hooks.checklist.readings.data import HANDLERS, LOADER
 from align_hooks.checklist.readings.experts import mindformers_expert_ffn
 from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, known, value_of
@@ -246,7 +246,7 @@ def clip(asked: EditRequest) -> Iterator[Edits]:
 
 def lowest_rate(asked: EditRequest) -> Iterator[Edits]:
     """Yield the rate at which a schedule ends, by its class's name for that rate."""
-    kind = read.schedule_class(value_of(asked.candidate, read.schedule_keys("type"), UNSET))
+    kind = schedule.schedule_class(value_of(asked.candidate, schedule.schedule_keys("type"), UNSET))
     if kind in LOWEST:
         yield {_schedule_key(asked, LOWEST[kind][0]): asked.wanted}
     if kind == "LinearWithWarmUpLR":  # which ends at 0; a polynomial of power 1 is the same and need not
@@ -257,9 +257,9 @@ def style(asked: EditRequest) -> Iterator[Edits]:
     """Yield the class of a schedule, of one that falls at the end with the step from which it does."""
     kind = _schedule_key(asked, "type")
     yield from ({kind: name} for name in ("ConstantWarmUpLR", "LinearWithWarmUpLR", "CosineWithWarmUpLR", "PolynomialWithWarmUpLR"))
-    falls, length = value_of(asked.reference, ("lr_wsd_decay_iters",), None), read.megatron_decay_length(asked.reference)
+    falls, length = value_of(asked.reference, ("lr_wsd_decay_iters",), None), schedule.megatron_decay_length(asked.reference)
     # without a warm-up MindFormers' first rate is NaN, step / step: one step that begins at the full rate replaces none
-    warm = {} if read.megatron_warmup(asked.reference) else {"warmup_steps": 1, "warmup_lr_init": value_of(asked.reference, ("lr",))}
+    warm = {} if schedule.megatron_warmup(asked.reference) else {"warmup_steps": 1, "warmup_lr_init": value_of(asked.reference, ("lr",))}
     if are_numbers(falls, length, *warm.values()):
         own = {"decay_start_steps": int(length - falls), **warm}
         yield {kind: "WarmUpStableDecayLR", **{_schedule_key(asked, name): value for name, value in own.items()}}
@@ -269,10 +269,10 @@ def warm_up(asked: EditRequest) -> Iterator[Edits]:
     """Yield steps of warm-up, or their part of the length where the reference has one; each replaces the other."""
     steps, ratio = (_schedule_key(asked, name) for name in ("warmup_steps", "warmup_ratio"))
     of_megatron = asked.reference.side == MEGATRON
-    part = value_of(asked.reference, ("lr_warmup_fraction",) if of_megatron else read.schedule_keys("warmup_ratio"), None)
+    part = value_of(asked.reference, ("lr_warmup_fraction",) if of_megatron else schedule.schedule_keys("warmup_ratio"), None)
     if part is not None:
         yield {ratio: part, steps: None}
-    count = read.megatron_warmup(asked.reference) if of_megatron else read.mindformers_warmup(asked.reference)
+    count = schedule.megatron_warmup(asked.reference) if of_megatron else schedule.mindformers_warmup(asked.reference)
     if are_numbers(count) and math.isfinite(count):
         yield from ({steps: whole, ratio: None} for whole in dict.fromkeys((int(count), math.ceil(count))))
 
@@ -280,12 +280,12 @@ def warm_up(asked: EditRequest) -> Iterator[Edits]:
 def global_batch(asked: EditRequest) -> Iterator[Edits]:
     """Yield a global batch by its number of micro-batches, then by the rows of these, then by both."""
     c = asked.candidate
-    count, now = read.micro_batch_key(c), read.mindformers_global_batch(c)
+    count, now = batch_size.micro_batch_key(c), batch_size.mindformers_global_batch(c)
     for key in (count, "runner_config.batch_size"):
         each = value_of(c, (key,), 1)
         if are_numbers(asked.wanted, now, each) and now and (asked.wanted * each) % now == 0:
             yield {key: int(asked.wanted * each // now)}
-    rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
+    rows, batches = batch_size.mindformers_micro_batch(c), batch_size.mindformers_micro_batches(c)
     if are_numbers(asked.wanted, now, rows, batches) and now and asked.wanted % (ranks := now // (rows * batches)) == 0:
         wanted = value_of(asked.reference, ("micro_batch_size", "runner_config.batch_size"), 1)
         each = int(asked.wanted // ranks)
@@ -295,7 +295,8 @@ def global_batch(asked: EditRequest) -> Iterator[Edits]:
 def length(asked: EditRequest) -> Iterator[Edits]:
     """Yield a number of steps by the samples of the data set, in as many epochs or in one, or by epochs."""
     c = asked.candidate
-    sizes, epochs, batch = value_of(c, (f"{LOADER}.sizes",)), value_of(c, ("runner_config.epochs",), 1), read.mindformers_global_batch(c)
+    sizes, epochs = value_of(c, (f"{LOADER}.sizes",)), value_of(c, ("runner_config.epochs",), 1)
+    batch = batch_size.mindformers_global_batch(c)
     if isinstance(sizes, list) and sizes and are_numbers(asked.wanted, sizes[0], epochs, batch):
         for count in (epochs, 1):
             if count and asked.wanted % count == 0:
@@ -307,16 +308,16 @@ def length(asked: EditRequest) -> Iterator[Edits]:
 def micro_batch(asked: EditRequest) -> Iterator[Edits]:
     """Yield rows of a micro-batch, with as many micro-batches of a step as keep the global batch."""
     c = asked.candidate
-    if read.adds_up_nothing(c) is not None:
+    if batch_size.adds_up_nothing(c) is not None:
         return
-    rows, batches = read.mindformers_micro_batch(c), read.mindformers_micro_batches(c)
+    rows, batches = batch_size.mindformers_micro_batch(c), batch_size.mindformers_micro_batches(c)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
-        yield {"runner_config.batch_size": int(asked.wanted), read.micro_batch_key(c): int(rows * batches // asked.wanted)}
+        yield {"runner_config.batch_size": int(asked.wanted), batch_size.micro_batch_key(c): int(rows * batches // asked.wanted)}
 
 
 def stages(asked: EditRequest) -> Iterator[Edits]:
     """Yield stages of a pipeline, unless lists with an entry for each must be written by hand."""
-    if asked.wanted == 1 or not read.per_stage(asked.candidate):
+    if asked.wanted == 1 or not layout.per_stage(asked.candidate):
         yield from of_one_key(asked)
 
 
@@ -337,10 +338,10 @@ def balanced(asked: EditRequest) -> Iterator[Edits]:
 
 def micro_batches(asked: EditRequest) -> Iterator[Edits]:
     """Yield micro-batches of a step, with as many rows each as keep the global batch."""
-    rows, batches = read.mindformers_micro_batch(asked.candidate), read.mindformers_micro_batches(asked.candidate)
+    rows, batches = batch_size.mindformers_micro_batch(asked.candidate), batch_size.mindformers_micro_batches(asked.candidate)
     if are_numbers(asked.wanted, rows, batches) and asked.wanted and rows * batches % asked.wanted == 0:
         yield from micro_batch(replace(asked, wanted=rows * batches // asked.wanted))
-    yield {read.micro_batch_key(asked.candidate): asked.wanted}
+    yield {batch_size.micro_batch_key(asked.candidate): asked.wanted}
 
 
 def fused_swiglu(asked: EditRequest) -> Iterator[Edits]:
@@ -415,5 +416,5 @@ def half_precision(asked: EditRequest) -> Iterator[Edits]:
 
 def _schedule_key(asked: EditRequest, name: str) -> str:
     """Return the key of a setting of the candidate's schedule, that of ``grouped_lr_schedule`` where there is one."""
-    grouped, single = read.schedule_keys(name)
-    return grouped if has(asked.candidate, read.GROUPED) else single
+    grouped, single = schedule.schedule_keys(name)
+    return grouped if has(asked.candidate, schedule.GROUPED) else single

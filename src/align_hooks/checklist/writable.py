@@ -17,7 +17,7 @@ from align_hooks.checklist.older_families import DEEPSEEK
 from align_hooks.checklist.readings.data import LOADER, OF_MEGATRON, RESETS, reader, sequence
 from align_hooks.checklist.readings.lookup import has, known
 from align_hooks.checklist.readings.precision import mindformers_flash
-from align_hooks.checklist.readings.training import GROUPED
+from align_hooks.checklist.readings.schedule import GROUPED
 from align_hooks.checklist.row import MODEL, UNSET, Edits, is_new, model, plain
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import CHOICES, defaults_of, flags_of

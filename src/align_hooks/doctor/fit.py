@@ -12,7 +12,7 @@ from pathlib import Path
 
 from align_hooks.checklist.belongs import elsewhere as place_of_more
 from align_hooks.checklist.belongs import odd
-from align_hooks.checklist.readings import training
+from align_hooks.checklist.readings import layout
 from align_hooks.checklist.readings.lookup import are_numbers, known
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
@@ -57,10 +57,10 @@ def too_few(configuration: Configuration, processes: int | None) -> Iterator[str
     """Yield a problem where a layout needs more processes than are started: ``processes``, if known, where no launcher states it."""
     of_mindformers = configuration.side == MINDFORMERS
     keys = ("model_parallel", "pipeline_stage") if of_mindformers else ("tensor_model_parallel_size", "pipeline_model_parallel_size")
-    launched = known(configuration, "device_num") if of_mindformers else training.megatron_cards(configuration)
+    launched = known(configuration, "device_num") if of_mindformers else layout.megatron_cards(configuration)
     started = launched if are_numbers(launched) else processes
     split = [known(configuration, key) or 1 for key in keys]
-    needed = training.mindformers_cards(configuration) if of_mindformers else math.prod(split) if are_numbers(*split) else None
+    needed = layout.mindformers_cards(configuration) if of_mindformers else math.prod(split) if are_numbers(*split) else None
     if are_numbers(started, needed) and needed > started:  # type: ignore[operator]
         off = "use_parallel: False, " if of_mindformers else ""
         yield (

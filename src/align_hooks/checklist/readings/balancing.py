@@ -10,7 +10,7 @@ from __future__ import annotations
 from align_hooks.checklist.defaults import default, family
 from align_hooks.checklist.meaning import Balanced, Counts, Shares, Unchosen, Words
 from align_hooks.checklist.older_families import DEEPSEEK
-from align_hooks.checklist.readings import mindspeed, training
+from align_hooks.checklist.readings import batch_size, layout, mindspeed
 from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
 from align_hooks.checklist.readings.lookup import Unstated, are_numbers, is_older_core, is_on, value_of
 from align_hooks.checklist.row import UNSET, is_new, model, text
@@ -53,7 +53,7 @@ def ranks_of_megatron(c: Configuration) -> int:
 
     :raises Unknown: nothing says it.
     """
-    ranks, rows, batch = training.megatron_data_parallel(c), value_of(c, ("micro_batch_size",)), training.megatron_global_batch(c)
+    ranks, rows, batch = layout.megatron_data_parallel(c), value_of(c, ("micro_batch_size",)), batch_size.megatron_global_batch(c)
     if not are_numbers(ranks) and are_numbers(rows, batch) and rows == batch:
         return 1
     if not are_numbers(ranks):
@@ -68,13 +68,13 @@ def mindformers_balancing(c: Configuration) -> Setting:
     ``seq_aux_loss`` those of context parallelism. Older models count on one device, which ``use_seq_parallel`` cuts.
     """
     kind = text(single(value_of(c, KIND, default("moe_router_load_balancing_type") if is_new(c) else "aux_loss")))
-    rows, (tensor, context) = training.mindformers_micro_batch(c), _cuts(c)
+    rows, (tensor, context) = batch_size.mindformers_micro_batch(c), _cuts(c)
     if kind not in (OF_MINDFORMERS if is_new(c) else OF_MEGATRON) or not are_numbers(rows):
         return kind
     if not is_new(c):
         return Balanced(int(rows), tensor if is_on(c, "parallel_config.use_seq_parallel") else 1, kind=kind)
     if kind == "gbs_aux_loss":
-        ranks = 1 if training.is_data_parallel(c) or not _is_parallel(c) else training.mindformers_data_parallel(c)
+        ranks = 1 if layout.is_data_parallel(c) or not _is_parallel(c) else layout.mindformers_data_parallel(c)
         return Balanced(int(rows * ranks), of_step=True, kind=kind)
     return Balanced(int(rows), context * (tensor if kind == "sub_seq_aux_loss" else 1), kind=kind)
 
@@ -85,7 +85,7 @@ def _is_parallel(c: Configuration) -> bool:
 
 def _cuts(c: Configuration) -> tuple[int, int]:
     """Return into how many pieces tensor and context parallelism cut a sequence; pure data parallelism has neither."""
-    if is_new(c) and (not _is_parallel(c) or training.is_data_parallel(c)):
+    if is_new(c) and (not _is_parallel(c) or layout.is_data_parallel(c)):
         return 1, 1
     tensor, context = (value_of(c, (f"parallel_config.{name}",), 1) for name in ("model_parallel", "context_parallel"))
     return int(tensor), int(context)

@@ -151,6 +151,16 @@ def blend(value: Setting) -> Setting:
     return [f"{part / total:.6g} {name}" for part, name in parts]
 
 
+def shares(value: Setting) -> Setting:
+    """Return how documents are split over training, validation and test, as numbers that add up to one."""
+    if value is None:
+        return UNSET
+    numbers = [plain(part.strip()) for part in str(value).strip("[]()'\"").split(",") if part.strip()]
+    if not numbers or not are_numbers(*numbers) or not sum(numbers):
+        return value
+    return [round(number / sum(numbers), 9) for number in (*numbers, 0, 0)[:3]]
+
+
 def seed_of_data(c: Configuration) -> Setting:
     """Return the default seed of MindFormers' shuffling: 1234 for Megatron's data, else the run's (``check_dataset_config``)."""
     if reader(c) == OF_MEGATRON:

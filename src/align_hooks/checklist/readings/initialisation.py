@@ -1,4 +1,4 @@
-"""How each side spreads its first weights beside the standard deviation that both have a setting for."""
+"""Where a side loads its first weights from, and how it spreads those that it draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from align_hooks.checklist.change import named
 from align_hooks.checklist.meaning import Spread, Words
 from align_hooks.checklist.readings.experts import mindformers_experts
 from align_hooks.checklist.readings.lookup import Unstated, all_sides, value_of
-from align_hooks.checklist.readings.training import loads
 from align_hooks.checklist.row import UNSET, is_new, model
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Message, Side, message
@@ -14,6 +13,24 @@ from align_hooks.messages import Message, Side, message
 HYBRID = ("hybrid_layer_pattern", "hybrid_override_pattern", "is_hybrid_model")
 """Settings of layers of several kinds in one Megatron-LM model; each adds to the residual once, not twice."""
 RULES = model("param_init_std_rules")
+LOADED, OF_MODEL = ("load_checkpoint", "checkpoint.load_path"), model("checkpoint_name_or_path")
+
+
+def loads(c: Configuration) -> Setting:
+    """Return where the weights are loaded from; None where they are random."""
+    if recorded := c.fact("settings.load_weights"):
+        return recorded
+    names: tuple[str, ...] = LOADED if c.side == MINDFORMERS else ("load", "pretrained_checkpoint")
+    if value_of(c, ("run_mode",), None) == "finetune" and value_of(c, ("auto_trans_ckpt",), False) is True:
+        names = (*LOADED, *OF_MODEL)  # Trainer.finetune loads the model's own weights then, Trainer.train never
+    return next((value for name in names for value in [value_of(c, (name,), None)] if value and value is not True), None)
+
+
+def weights_loaded(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why initial weights need not agree: both sides load theirs."""
+    if reference.fact("settings.load_weights") or candidate.fact("settings.load_weights"):
+        return message("harmless.recorded_weights")
+    return message("harmless.both_load") if all_sides(loads, reference, candidate) else None
 
 
 def megatron_spread(c: Configuration) -> Setting:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
-from align_hooks.checklist.readings import training as read
-from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says
+from align_hooks.checklist.readings import initialisation
+from align_hooks.checklist.readings import schedule as read
+from align_hooks.checklist.row import CheckRow, Effect, Form, Recommendation, RowGroup, Says
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
 
@@ -19,6 +20,17 @@ NOT_THERE = message("note.no_such_setting")
 def megatron_only(name: str, otherwise: Setting = None) -> CheckRow:
     """Return the row of a setting of Megatron's that MindFormers has no counterpart of."""
     return harmless(name, Says((name.replace("-", "_"),), otherwise), Says(note=NOT_THERE))
+
+
+def of_callback(kind: str, key: str) -> Form:
+    """Return a form that finds a setting of a callback in MindFormers' list; Megatron's value stays unchanged."""
+
+    def form(value: Setting) -> Setting:
+        if not isinstance(value, list):
+            return value
+        return next((callback.get(key) for callback in value if isinstance(callback, dict) and callback.get("type") == kind), None)
+
+    return form
 
 
 CONTROL = (
@@ -43,7 +55,7 @@ CONTROL = (
         "log-interval",
         Says(("log_interval",), 100),
         Says(("callbacks",), None, note=message("note.per_print_times")),
-        form=read.of_callback("MFLossMonitor", "per_print_times"),
+        form=of_callback("MFLossMonitor", "per_print_times"),
     ),
     megatron_only("eval-iters", 100),
     megatron_only("eval-interval"),
@@ -52,7 +64,7 @@ CONTROL = (
         "save-interval",
         Says(("save_interval",), None),
         Says(("callbacks",), None, note=message("note.save_checkpoint_steps")),
-        form=read.of_callback("CheckpointMonitor", "save_checkpoint_steps"),
+        form=of_callback("CheckpointMonitor", "save_checkpoint_steps"),
     ),
     megatron_only("non-persistent-save-interval"),
     megatron_only("non-persistent-ckpt-type"),
@@ -60,16 +72,16 @@ CONTROL = (
     harmless("ckpt-step", Says(("ckpt_step",), None), Says(("resume_training",), None, note=message("note.resume_training"))),
     harmless(
         "load",
-        Says(("load",), read=read.loads),
-        Says((*read.LOADED, *read.OF_MODEL), read=read.loads, beside=("run_mode", "auto_trans_ckpt")),
-        advice=Recommendation(message("advice.same_weights"), bool, kept_by=read.weights_loaded),
+        Says(("load",), read=initialisation.loads),
+        Says((*initialisation.LOADED, *initialisation.OF_MODEL), read=initialisation.loads, beside=("run_mode", "auto_trans_ckpt")),
+        advice=Recommendation(message("advice.same_weights"), bool, kept_by=initialisation.weights_loaded),
         by_hand=message("by_hand.same_weights"),
     ),
     harmless(
         "exit-interval",
         Says(("exit_interval",), None),
         Says(("callbacks", "runner_config.stop_step"), None, note=message("note.stop_step")),
-        form=read.of_callback("TrainCallBack", "stop_step"),
+        form=of_callback("TrainCallBack", "stop_step"),
     ),
     megatron_only("exit-duration-in-mins"),
 )

@@ -9,7 +9,6 @@ from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.readings import data as readings
 from align_hooks.checklist.readings import hidden
 from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.readings.training import shares
 from align_hooks.checklist.row import UNSET, CheckRow, Effect, Explain, Form, Read, RowGroup, Says, Tries, model
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
@@ -58,7 +57,7 @@ DATA = (
         "split",
         Says(("split",), tries=tries.split),
         Says((f"{LOADER}.config.split",), tries=tries.split),
-        form=shares,
+        form=readings.shares,
         harmless_if=readings.replayed,
         batches=readings.same_batches,
         by_hand=BATCHES,

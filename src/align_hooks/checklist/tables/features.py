@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
+from align_hooks.checklist.readings import features
 from align_hooks.checklist.readings import precision as read
-from align_hooks.checklist.readings import training
 from align_hooks.checklist.readings.lookup import is_on
 from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, Says, model
 from align_hooks.messages import Message, message
@@ -56,7 +56,7 @@ FEATURES = (
     megatron_only(message("row.gradient_accumulation_fusion"), "gradient_accumulation_fusion", True),
     harmless(
         message("row.overlap_of_the_gradients_reduction"),
-        Says(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=training.overlap),
+        Says(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=features.overlap),
         Says(("parallel_config.gradient_aggregation_group", "parallel.comm_fusion"), read=lambda c: None),
         advice=OFF,
     ),
@@ -65,9 +65,9 @@ FEATURES = (
         "recompute-activations",
         Says(
             ("recompute_activations", "recompute_granularity", "recompute_method", "recompute_num_layers"),
-            read=training.megatron_recomputes,
+            read=features.megatron_recomputes,
         ),
-        Says(("recompute_config.recompute", "recompute_config.select_recompute"), read=training.mindformers_recomputes),
+        Says(("recompute_config.recompute", "recompute_config.select_recompute"), read=features.mindformers_recomputes),
     ),
     megatron_recompute("distribute-saved-activations"),
     megatron_recompute("checkpoint-activations"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from align_hooks.checklist import mindformers_schedule as schedule
-from align_hooks.checklist import tries
+from align_hooks.checklist import mindformers_schedule, tries
 from align_hooks.checklist.meaning import Words
 from align_hooks.checklist.rates import learning_rate
-from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings import batch_size, decay, optimizer
+from align_hooks.checklist.readings import schedule as read
 from align_hooks.checklist.readings.lookup import Unstated, are_numbers, value_of
-from align_hooks.checklist.readings.training import schedule_class, schedule_keys
+from align_hooks.checklist.readings.schedule import schedule_class, schedule_keys
 from align_hooks.checklist.row import UNSET, CheckRow, Recommendation, RowGroup, Says, plain, text
 from align_hooks.checklist.schedule import RATE, differences
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
@@ -90,7 +90,7 @@ def beta(at: int, advised: float) -> CheckRow:
     return row(
         name,
         Says((f"adam_{name}",), usual),
-        Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: read.betas(c, at), tries=tries.betas(at)),
+        Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: optimizer.betas(c, at), tries=tries.betas(at)),
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Recommendation(str(advised), lambda value: abs(value - advised) < 1e-6),
     )
@@ -98,7 +98,7 @@ def beta(at: int, advised: float) -> CheckRow:
 
 def end_of_decay(name: str) -> CheckRow:
     """Return the row of the first or last weight decay, where it changes, which only Megatron's does."""
-    megatron = Says((name,), read=lambda c: read.unless_constant(c, name))
+    megatron = Says((name,), read=lambda c: decay.unless_constant(c, name))
     return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")))
 
 
@@ -107,7 +107,7 @@ OPTIMIZER = (
         "global_batch_size",
         Says(
             ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
-            read=read.megatron_global_batch,
+            read=batch_size.megatron_global_batch,
             note=message("note.batch_megatron"),
         ),
         Says(
@@ -116,33 +116,33 @@ OPTIMIZER = (
                 *("parallel_config.pipeline_stage", "micro_batch_interleave_num", "runner_config.gradient_accumulation_steps"),
                 *("parallel.parallel_mode", "use_parallel", "device_num", "train_dataset.batch_size", "runner_config.global_batch_size"),
             ),
-            read=read.mindformers_global_batch,
+            read=batch_size.mindformers_global_batch,
             note=message("note.batch_mindformers"),
             tries=tries.global_batch,
         ),
-        instead=read.ranks_too,
+        instead=batch_size.ranks_too,
     ),
     row(
         "optimizer",
-        Says(("optimizer",), read=read.megatron_optimizer, note=message("note.adam_is_adamw")),
-        Says(("optimizer.type",), read=read.mindformers_optimizer, tries=tries.optimizer),
+        Says(("optimizer",), read=optimizer.megatron_optimizer, note=message("note.adam_is_adamw")),
+        Says(("optimizer.type",), read=optimizer.mindformers_optimizer, tries=tries.optimizer),
     ),
     beta(0, 0.9),
     beta(1, 0.95),
     row(
         "eps",
         Says(("adam_eps",), 1e-8),
-        Says(("optimizer.eps",), read=read.mindformers_eps),
+        Says(("optimizer.eps",), read=optimizer.mindformers_eps),
         fact="optimizer.groups.0.eps",
         advice=Recommendation("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
-    row("weight_decay", Says(("weight_decay",), read=read.decay_strength), Says(("optimizer.weight_decay",), read=read.decay_strength)),
+    row("weight_decay", Says(("weight_decay",), read=decay.strength), Says(("optimizer.weight_decay",), read=decay.strength)),
     row(
         message("row.weights_that_decay"),
-        Says(read=read.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
-        Says(read=read.decaying, note=message("note.grouped_decay")),
-        describe=read.decay_differences,
-        harmless_if=read.nothing_decays,
+        Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
+        Says(read=decay.decaying, note=message("note.grouped_decay")),
+        describe=decay.differences,
+        harmless_if=decay.nothing_decays,
     ),
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
@@ -157,7 +157,7 @@ OPTIMIZER = (
         Says(("clip_grad",), 1.0),
         Says(
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
-            read=read.mindformers_clip,
+            read=optimizer.mindformers_clip,
             note=message("note.clip"),
             tries=tries.clip,
         ),
@@ -173,7 +173,7 @@ OPTIMIZER = (
     row(
         "lr_decay_style",
         Says(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
-        Says((*schedule_keys("type"), *schedule_keys("power")), read=schedule.style, tries=tries.style, beside=OF_ONE_CLASS),
+        Says((*schedule_keys("type"), *schedule_keys("power")), read=mindformers_schedule.style, tries=tries.style, beside=OF_ONE_CLASS),
         form=lambda kind: STYLES.get(schedule_class(kind), text(schedule_class(kind))),
         harmless_if=same_schedule,
     ),
@@ -182,7 +182,7 @@ OPTIMIZER = (
         Says(("min_lr",), 0.0),
         Says(
             (*schedule_keys("lr_end"), *schedule_keys("lr_end1"), *schedule_keys("eta_min"), *schedule_keys("min_lr")),
-            read=schedule.lowest_rate,
+            read=mindformers_schedule.lowest_rate,
             beside=schedule_keys("type"),
             tries=tries.lowest_rate,
         ),

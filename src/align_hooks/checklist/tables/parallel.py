@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist import tries
-from align_hooks.checklist.readings import training as read
+from align_hooks.checklist.readings import batch_size
+from align_hooks.checklist.readings import layout as read
 from align_hooks.checklist.row import CheckRow, Effect, Instead, Recommendation, RowGroup, Says, Tries, model, plain
 from align_hooks.messages import message
 
@@ -70,17 +71,22 @@ PARALLEL = (
     rounding(
         message("row.micro_batch_size"),
         Says(("micro_batch_size",)),
-        Says(("runner_config.batch_size",), read=read.mindformers_micro_batch, tries=tries.micro_batch, cannot=read.adds_up_nothing),
+        Says(
+            ("runner_config.batch_size",),
+            read=batch_size.mindformers_micro_batch,
+            tries=tries.micro_batch,
+            cannot=batch_size.adds_up_nothing,
+        ),
     ),
     rounding(
         message("row.micro_batches_of_a_step"),
-        Says(("global_batch_size", "micro_batch_size", "data_parallel_size"), read=read.megatron_micro_batches),
+        Says(("global_batch_size", "micro_batch_size", "data_parallel_size"), read=batch_size.megatron_micro_batches),
         Says(
             ("runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"),
             beside=("parallel_config.pipeline_stage",),
-            read=read.mindformers_micro_batches,
+            read=batch_size.mindformers_micro_batches,
             tries=tries.micro_batches,
-            cannot=read.adds_up_nothing,
+            cannot=batch_size.adds_up_nothing,
         ),
         weighs=True,
     ),

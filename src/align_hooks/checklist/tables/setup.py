@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from align_hooks.checklist.defaults import default
-from align_hooks.checklist.readings import precision, training
+from align_hooks.checklist.readings import layout, precision, schedule
+from align_hooks.checklist.readings import setup as read
 from align_hooks.checklist.readings.lookup import LAYERS, are_numbers
 from align_hooks.checklist.row import CheckRow, Effect, Occasion, Recommendation, RowGroup, Says, model
 from align_hooks.checklist.tables.optimizer import STYLES
@@ -31,8 +32,8 @@ SETUP = (
     ),
     harmless(
         message("row.no_warm_up"),
-        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=training.warm),
-        Says(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), read=training.warm),
+        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.warm),
+        Says(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), read=read.warm),
         advice=fault(message("advice.no_steps"), lambda steps: not steps),
     ),
     harmless(
@@ -43,14 +44,14 @@ SETUP = (
     ),
     harmless(
         message("row.no_dropout"),
-        Says(("attention_dropout", "hidden_dropout"), read=training.dropout),
-        Says(model("attention_dropout", "hidden_dropout"), read=training.dropout),
+        Says(("attention_dropout", "hidden_dropout"), read=read.dropout),
+        Says(model("attention_dropout", "hidden_dropout"), read=read.dropout),
         advice=fault("0", lambda rate: rate == 0),
     ),
     harmless(
         message("row.one_parallel_feature_at_a_time"),
-        Says(read=training.split),
-        Says(read=training.split),
+        Says(read=read.split),
+        Says(read=read.split),
         advice=fault(message("advice.not_split"), lambda ways: not ways.on),
     ),
     harmless(
@@ -61,20 +62,20 @@ SETUP = (
     ),
     harmless(
         message("row.data_parallelism_alone"),
-        Says(read=training.split),
-        Says(read=training.split),
+        Says(read=read.split),
+        Says(read=read.split),
         advice=acceptance(message("advice.data_parallel_only"), lambda ways: not ways.on),
     ),
     harmless(
         message("row.eight_cards_of_one_machine"),
-        Says(read=training.megatron_cards),
-        Says(read=training.mindformers_cards),
+        Says(read=layout.megatron_cards),
+        Says(read=layout.mindformers_cards),
         advice=acceptance(message("advice.eight_cards"), lambda ranks: ranks == 8),
     ),
     harmless(
         message("row.a_thousand_steps_and_more"),
-        Says(read=training.megatron_steps),
-        Says(read=training.mindformers_steps),
+        Says(read=schedule.megatron_steps),
+        Says(read=schedule.mindformers_steps),
         advice=acceptance(message("advice.a_thousand_steps"), lambda steps: are_numbers(steps) and steps >= 1000),
     ),
     harmless(

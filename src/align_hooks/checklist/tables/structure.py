@@ -6,7 +6,7 @@ from functools import partial
 
 from align_hooks.checklist import tries
 from align_hooks.checklist.defaults import default, if_complete
-from align_hooks.checklist.readings import initialisation, mindspeed, training
+from align_hooks.checklist.readings import initialisation, mindspeed
 from align_hooks.checklist.readings import structure as read
 from align_hooks.checklist.readings.experts import no_dense_layer
 from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
@@ -263,13 +263,13 @@ STRUCTURE = (
         "init_method_std",
         Says(("init_method_std",), 0.02),
         Says(model("init_method_std", "initializer_range"), default("init_method_std")),
-        harmless_if=training.weights_loaded,
+        harmless_if=initialisation.weights_loaded,
     ),
     row(
         message("row.initial_scale_of_output_projections"),
         Says(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
         Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
-        harmless_if=training.weights_loaded,
+        harmless_if=initialisation.weights_loaded,
         uncertain_if=initialisation.both_draw,
         instead=initialisation.load_too,
     ),

@@ -1,0 +1,122 @@
+"""The steps of a run, and the length, warm-up and rates of its learning rate's schedule, as each side computes them."""
+
+from __future__ import annotations
+
+from align_hooks.checklist.meaning import OwnRates, Words
+from align_hooks.checklist.readings.batch_size import megatron_global_batch, mindformers_global_batch
+from align_hooks.checklist.readings.lookup import are_numbers, value_of
+from align_hooks.checklist.row import UNSET
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.messages import Side, message
+
+GROUPED = "grouped_lr_schedule.default."
+SCHEDULES = {
+    "constant_with_warmup": "ConstantWarmUpLR",
+    "linear": "LinearWithWarmUpLR",
+    "cosine": "CosineWithWarmUpLR",
+    "cosine_with_restarts": "CosineWithRestartsAndWarmUpLR",
+    "polynomial": "PolynomialWithWarmUpLR",
+    "cosine_annealing": "CosineAnnealingLR",
+    "cosine_annealing_warm_restarts": "CosineAnnealingWarmRestarts",
+}
+"""Names that MindFormers' ``register_mf_lr`` gives its schedules beside those of their classes."""
+
+
+def schedule_class(kind: Setting) -> str:
+    """Return the class of a schedule by its name, or by its other one."""
+    return SCHEDULES.get(str(kind), str(kind))
+
+
+def schedule_keys(name: str) -> tuple[str, str]:
+    """Return the keys of a schedule's setting; that of ``grouped_lr_schedule`` wins."""
+    return (f"{GROUPED}{name}", f"lr_schedule.{name}")
+
+
+def mindformers_steps(c: Configuration) -> Setting:
+    """Return the updates of a run: samples over the global batch, times epochs."""
+    if (recorded := c.fact("training.train_steps")) is not None:
+        return recorded
+    sizes, epochs = value_of(c, ("train_dataset.data_loader.sizes",)), value_of(c, ("runner_config.epochs",), 1)
+    batch = mindformers_global_batch(c)
+    if isinstance(sizes, list) and sizes and are_numbers(sizes[0], batch, epochs) and batch:
+        return int(sizes[0] // batch * epochs)
+    total = value_of(c, schedule_keys("total_steps"))
+    return int(total) if are_numbers(total) and total > 0 else UNSET
+
+
+def megatron_steps(c: Configuration) -> Setting:
+    """Return ``--train-iters``, or ``--train-samples`` over the global batch."""
+    if (steps := value_of(c, ("train_iters",))) is not UNSET:
+        return steps
+    samples, batch = value_of(c, ("train_samples",)), megatron_global_batch(c)
+    return samples // batch if are_numbers(samples, batch) and batch else UNSET
+
+
+def ends_earlier(*sides: Configuration) -> Words | None:
+    """Return which side makes fewer steps, and whether its schedule is as long; None where that is not known."""
+    lengths = [mindformers_steps(c) if c.side == MINDFORMERS else megatron_steps(c) for c in sides]
+    if not are_numbers(*lengths) or lengths[0] == lengths[1]:
+        return None
+    schedules = [length_of_schedule(c) if c.side == MINDFORMERS else megatron_decay_length(c) for c in sides]
+    first, steps = min(zip(Side, lengths, strict=True), key=lambda side: side[1])
+    return message("harmless.ends_earlier" if schedules[0] == schedules[1] else "harmless.schedule_ends_earlier", side=first, steps=steps)
+
+
+def samples(c: Configuration) -> Setting:
+    """Return the samples of a run: its steps, each of a full batch; the value as written where the batch is not known."""
+    readings = (mindformers_steps, mindformers_global_batch) if c.side == MINDFORMERS else (megatron_steps, megatron_global_batch)
+    steps, batch = (read(c) for read in readings)
+    if are_numbers(steps, batch):
+        return steps * batch
+    written, epochs = value_of(c, ("train_dataset.data_loader.sizes", "train_samples")), value_of(c, ("runner_config.epochs",), 1)
+    first = written[0] if isinstance(written, list) and written else written
+    return first * epochs if are_numbers(first, epochs) else first
+
+
+def megatron_decay_length(c: Configuration) -> Setting:
+    """Return ``--lr-decay-iters``, ``--lr-decay-samples`` over the global batch, or the length of the run."""
+    samples = value_of(c, ("lr_decay_samples",), None)
+    return value_of(c, ("lr_decay_iters",), megatron_steps) if samples is None else _in_steps(samples, c)
+
+
+def length_of_schedule(c: Configuration) -> Setting:
+    """Return the steps of the schedule, by default the run's."""
+    steps = value_of(c, schedule_keys("decay_steps"), lambda c: value_of(c, schedule_keys("total_steps"), -1))
+    return mindformers_steps(c) if steps == -1 else steps
+
+
+def _in_steps(samples: Setting, c: Configuration) -> Setting:
+    """Return samples in steps of Megatron's global batch."""
+    batch = megatron_global_batch(c)
+    return samples / batch if are_numbers(samples, batch) and batch else UNSET
+
+
+def megatron_warmup(c: Configuration) -> Setting:
+    """Return the steps of warm-up, set or as a part of the schedule's length."""
+    if (part := value_of(c, ("lr_warmup_fraction",), None)) is not None:
+        return part * length if are_numbers(part, length := megatron_decay_length(c)) else UNSET
+    samples = value_of(c, ("lr_warmup_samples",), 0)
+    return _in_steps(samples, c) if samples else value_of(c, ("lr_warmup_iters",), 0) or 0
+
+
+def mindformers_warmup(c: Configuration) -> Setting:
+    """Return the steps of warm-up; ``warmup_ratio`` wins over ``warmup_steps``, also where it is 0."""
+    if (part := value_of(c, schedule_keys("warmup_ratio"), None)) is not None:
+        return 0 if not part else int(part * length) if are_numbers(part, length := length_of_schedule(c)) else UNSET
+    steps = value_of(c, schedule_keys("warmup_steps"), 0) or 0
+    return int(steps) if are_numbers(steps) else steps
+
+
+def rate(c: Configuration) -> Setting:
+    """Return the learning rate after its warm-up."""
+    return value_of(c, (*schedule_keys("learning_rate"), *schedule_keys("base_lr")), lambda c: value_of(c, ("optimizer.learning_rate",)))
+
+
+def rates_of_groups(c: Configuration) -> Setting:
+    """Return the groups of parameters with schedules of their own; None where all have the common one."""
+    groups = value_of(c, ("grouped_lr_schedule.grouped",), None)
+    if not isinstance(groups, list):
+        return groups
+    common = {name.removeprefix(GROUPED): value.value for name, value in c.values.items() if name.startswith(GROUPED)}
+    schedules = [{key: value for key, value in group.items() if key != "params"} for group in groups if isinstance(group, dict)]
+    return None if schedules and all(schedule == common for schedule in schedules) else OwnRates(len(groups))
