@@ -255,8 +255,9 @@ class Hidden(Meaning):
         """``0, out of attention and loss``."""
         if self.id is None:
             return "none"
-        where = "" if self.attention and self.loss else "_attention" if self.attention else "_loss"
-        return message(f"meaning.hidden{where}", id=self.id)
+        if self.attention and self.loss:
+            return message("meaning.hidden", id=self.id)
+        return message("meaning.hidden_attention" if self.attention else "meaning.hidden_loss", id=self.id)
 
     @property
     def numbers(self) -> Sequence[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +24,10 @@ Rates: TypeAlias = Callable[[Floats], Floats]
 """Steps to the rate of each."""
 
 
+def _setting(configuration: Configuration, name: str, default: Setting = None) -> Setting:
+    return value_of(configuration, schedule_keys(name), default)
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The settings of a schedule."""
@@ -36,7 +41,7 @@ class Setup:
 
     def value(self, name: str, default: Setting = None) -> Setting:
         """Return a setting of the schedule."""
-        return value_of(self.configuration, schedule_keys(name), default)
+        return _setting(self.configuration, name, default)
 
     def number(self, name: str, default: Setting) -> float:
         """Return a setting of the schedule that is a number."""
@@ -71,7 +76,7 @@ class Setup:
 
 def mindformers_rate(configuration: Configuration) -> Schedule:
     """Return what ``lr_schedule`` of a YAML gives; a constant rate where there is none."""
-    run_steps, value = mindformers_steps(configuration), Setup(configuration, 0.0, 0, None).value
+    run_steps, value = mindformers_steps(configuration), partial(_setting, configuration)
     steps = None if run_steps is UNSET else int(run_steps)
     kind = value("type")
     if rates_of_groups(configuration) is not None:

@@ -305,8 +305,9 @@ def compare_series(name: Scheduled, series: tuple[list[int], list[float], list[f
     if violations:
         head = "course.differs" if all_steps else "course.differs_in_the_first"
         differs = message(head, differing=len(violations), steps=len(steps), **at(violations[0]))
-        differs_most = sentences(differs, message("course.most", **at(most)))
-        return Course(name, False, differs_most, (None, None), steps, ours, theirs, len(violations), steps[violations[0]], steps[most])
+        words = sentences(differs, message("course.most", **at(most)))
+        compared = Course(name, False, words, steps=steps, reference=ours, candidate=theirs)
+        return replace(compared, differing=len(violations), first=steps[violations[0]], most=steps[most])
     text: Words = message("course.same" if all_steps else "course.same_in_the_first", count=len(steps))
     if len(set(ours)) == len(set(theirs)) == 1:
         text = message("course.constant", rate=ours[0])

@@ -124,8 +124,10 @@ def show(value: Setting) -> Argument:
     """Return a value as people write it, or its words; of a table how often each value occurs, the commonest first."""
     if value is UNSET:
         return "–"
-    if isinstance(value, Meaning | Enum):
-        return value.words if isinstance(value, Meaning) else value
+    if isinstance(value, Meaning):
+        return value.words
+    if isinstance(value, Enum):
+        return value
     if isinstance(value, frozenset):
         return message("meaning.weights", count=len(value))
     if isinstance(value, dict):

@@ -124,8 +124,10 @@ def _newer(c: Configuration) -> Iterator[Message]:
             yield message("trap.no_effect", place=value.where, name=name)
     for name in CONTEXT if is_since(c.version, *NEWER_DEFAULTS) else ():
         if (value := c.values.get(f"context.{name}")) is not None:
-            ignored_key = message("trap.passed_over", place=value.where, name=f"context.{name}")
-            yield message("trap.not_deterministic", place=value.where) if name == "deterministic" else ignored_key
+            if name == "deterministic":
+                yield message("trap.not_deterministic", place=value.where)
+            else:
+                yield message("trap.passed_over", place=value.where, name=f"context.{name}")
     scaling = next((c.values[key] for key in SCALED if key in c.values), None)
     if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
         yield message("trap.no_positions", place=scaling.where, type=str(scaling.value))
