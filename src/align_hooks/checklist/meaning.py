@@ -98,11 +98,13 @@ class Order(Enum):
     """The order in which the samples of a data set are trained on."""
 
     OF_THE_DATA = "of_the_data"
-    """The data set's, which Megatron's makes by its own seed; MindFormers' reader may shuffle, Megatron's cyclic loader does."""
+    """The data set's, which Megatron's makes by its own seed."""
     SHUFFLED = "shuffled"
+    """Shuffled by MindFormers' reader."""
     CYCLIC = "cyclic"
+    """Shuffled by Megatron's cyclic loader."""
     INSTRUCTIONS = "instructions"
-    """Shuffled by MindSpeed-LLM, which shuffles instructions."""
+    """Instructions, which MindSpeed-LLM shuffles in each epoch."""
 
 
 class Meaning:

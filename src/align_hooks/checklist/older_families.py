@@ -39,5 +39,5 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     INTERNLM2: ("init_method_std",),
     QWEN: ("init_method_std", "qkv_has_bias"),
 }
-"""Family to names of ``model_config`` that its networks do not read; ``class_keys.txt`` has those that classes do not accept, as a Llama's
-may be of another class."""
+"""Family to names of ``model_config`` that its class may accept and its networks do not read; what a class does not accept is known by
+``class_keys.txt``. A Llama may be of another class."""

@@ -278,7 +278,7 @@ def warm_up(asked: EditRequest) -> Iterator[Edits]:
 
 
 def global_batch(asked: EditRequest) -> Iterator[Edits]:
-    """Yield a global batch by its number of micro-batches, then by the rows of these, then by both."""
+    """Yield a global batch by its micro-batches, by the rows of these, or by both, with the reference's rows if these divide it."""
     c = asked.candidate
     count, now = batch_size.micro_batch_key(c), batch_size.mindformers_global_batch(c)
     for key in (count, "runner_config.batch_size"):

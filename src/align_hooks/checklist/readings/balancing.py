@@ -143,7 +143,7 @@ def mindformers_counts(c: Configuration) -> Setting:
 
 
 def routed_otherwise(biased: Setting, groups: Setting, chosen: Setting) -> bool:
-    """Return whether experts may be chosen that the scores only would not choose."""
+    """Return whether experts may be chosen that the scores by themselves would not choose."""
     return biased is True or (are_numbers(groups, chosen) and 0 < chosen < groups)
 
 

@@ -103,7 +103,7 @@ def counted(looks: Looks, reference: Configuration, candidate: Configuration) ->
 
 
 def tries(asked: EditRequest) -> Iterator[Edits]:
-    """Return the id that is wanted, or one that no token has."""
+    """Yield the id that is wanted, or one that no token has."""
     wanted = asked.wanted
     id = wanted.id if isinstance(wanted, Hidden) and wanted.id is not None else NOBODY
     yield dict.fromkeys(named_by(asked.candidate), id)

@@ -133,7 +133,7 @@ def balances(c: Configuration) -> Setting:
 
 def weights_add_up(c: Configuration) -> Setting:
     """Return whether the weights of a token's experts add up to one by MindSpeed-LLM's own types of routing; else UNSET."""
-    # some types only read --norm-topk-prob, and not "none"
+    # only some types read --norm-topk-prob; "none" does not
     kind, asked = value_of(c, ("moe_router_load_balancing_type",), "aux_loss"), value_of(c, ("norm_topk_prob",), False)
     if kind in ("softmax_topk", "group_limited_greedy") or (asked and kind == "aux_loss"):
         return bool(asked)

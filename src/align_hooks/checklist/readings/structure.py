@@ -195,7 +195,7 @@ def no_multiple(reference: Configuration, candidate: Configuration) -> Words | N
 
 
 def mindformers_vocabulary(c: Configuration) -> Setting:
-    """Return ``vocab_size``, the rows of the embedding; ChatGLM2 only calls it ``padded_vocab_size``."""
+    """Return ``vocab_size``, the rows of the embedding; only ChatGLM2 calls it ``padded_vocab_size``."""
     names = {CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(family(c), ("vocab_size",))
     return value_of(c, model(*names), default("vocab_size"))
 
@@ -291,7 +291,7 @@ def stretched(factor: Setting, scale: Setting) -> Setting:
 
 
 def megatron_stretch(c: Configuration) -> Setting:
-    """Return that factor by ``--mscale-all-dim``, in core 0.12 by ``--mscale``; MindSpeed-LLM's is its own."""
+    """Return that factor by ``--mscale-all-dim``, in core 0.12 by ``--mscale``, with plain RoPE too; MindSpeed-LLM's is its own."""
     if mindspeed.of_mindspeed(c):
         return UNSET
     name, otherwise = ("mscale", 1.0) if is_older_core(c) else ("mscale_all_dim", mindspeed.all_dimensions)
