@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 from types import SimpleNamespace
 from align_hooks.ms_side.hooks.step import LOSS
-from align_hooks.ms_side.hooks.training import Terms
+from align_hooks.ms_side.hooks.training import LossTermReader
 from align_hooks.process.ranks import Launch
 from align_hooks.session.recording import Recording
 from align_hooks.settings import Settings
@@ -26,7 +26,7 @@ for error in (KeyError("ours"), RuntimeError("of the device")):
     recording = Recording(Settings(), Launch(), writer=object())
     loop = SimpleNamespace(net_outputs={LOSS: Loss(error)})
     try:
-        Terms(SimpleNamespace(recording=recording, model=None)).on_train_step_end(SimpleNamespace(original_args=lambda: loop))
+        LossTermReader(SimpleNamespace(recording=recording, model=None)).on_train_step_end(SimpleNamespace(original_args=lambda: loop))
         print("trained on:", recording.stopped)
     except RuntimeError as raised:
         print("ended:", raised, recording.stopped)
