@@ -48,7 +48,7 @@ def with_one_more(name: str) -> Synthetic:
     return run
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def unsynced() -> Iterator[None]:
     """Hundreds of small runs, none of which has to outlive a power cut; tests/record keeps the real thing."""
     with pytest.MonkeyPatch.context() as patch:

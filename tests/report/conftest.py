@@ -38,7 +38,7 @@ HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"
 """What a name in a record might try."""
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def unsynced() -> Iterator[None]:
     """Small runs, none of which has to outlive a power cut."""
     with pytest.MonkeyPatch.context() as patch:
