@@ -26,6 +26,7 @@ from faults.jobs import Job, record
 from faults.looking import Torn, look
 from faults.model import Progress, Table
 from faults.tracer import Traced, traced, unable
+from scratch import in_memory
 
 ASKED = (
     ("batches", "local_norms", "gradients", "weights", "sketches", "optimizer_state", "activations"),
@@ -72,7 +73,7 @@ def history(seed: int) -> list[Job]:
 def lived(seed: int, *, restart_every: int = 25) -> Outcome:
     """Live through the history of a seed, looking at every moment."""
     outcome = Outcome()
-    with tempfile.TemporaryDirectory(dir=_memory(), prefix="faults.") as folder:
+    with tempfile.TemporaryDirectory(dir=in_memory(), prefix="faults.") as folder:
         jobs, run, before = history(seed), Path(folder, "run"), Table()
         for path in (*(run / name for name in STRANGERS), run.parent / OUTSIDE):
             _write(path)
@@ -210,11 +211,6 @@ def _tear(path: Path, at: int, content: bytes) -> None:
         with path.open("r+b") as file:
             file.seek(at)
             file.write(content)
-
-
-def _memory() -> str | None:
-    """A file system in memory, where there is one."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def main() -> int:

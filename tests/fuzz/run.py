@@ -27,6 +27,7 @@ from fuzz.inputs import CORPUS, Input, differences, drawn, kept, saved, swept
 from fuzz.seeds import SEEDS, linked
 from fuzz.targets import TARGETS, Place, Unnoticed
 from fuzz.watch import Outcome, Watch
+from scratch import in_memory
 
 FAULTS = Path(__file__).parents[2] / "build" / "fuzz"
 RESULTS = Path(__file__).parent / "results.json"
@@ -155,7 +156,7 @@ def keep(sample: Input, place: Place, outcome: Outcome, done: list[str], outside
 
 def judged(inputs: Sequence[Input], workers: int) -> Iterator[tuple[Input, Outcome]]:
     """Every input with what became of it, in no order."""
-    with tempfile.TemporaryDirectory(prefix="align_hooks_fuzz_", dir=scratch()) as folder:
+    with tempfile.TemporaryDirectory(prefix="align_hooks_fuzz_", dir=in_memory()) as folder:
         top = Path(folder)
         for name, seed in SEEDS.items():
             seed.write(top / "seeds" / name)
@@ -187,12 +188,6 @@ def warm(top: Path) -> None:
         ):
             target.call(place)
         swept(top / "warm")
-
-
-def scratch() -> Path | None:
-    """A file system in memory, where there is one."""
-    memory = Path("/dev/shm")
-    return memory if os.access(memory, os.W_OK) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
