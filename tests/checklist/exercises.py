@@ -17,6 +17,7 @@ from align_hooks.checklist.result import Checklist, check
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
+from align_hooks.data_file import sections
 from align_hooks.messages import rendered
 
 OLD, NEW, EXPERTS, LATENT = "old", "new", "experts", "latent"
@@ -137,8 +138,7 @@ def mindformers_tree(style: str, keys: dict[str, Any]) -> dict[str, Any]:
 def exercises() -> Iterator[Exercise]:
     """The exercises of ``exercises.txt``. ``FLAGS`` in a YAML that does not agree are flags that make Megatron-LM the odd one, where
     MindFormers cannot be told."""
-    lines = Path(__file__).with_name("exercises.txt").read_text(encoding="utf-8").splitlines()
-    for line in (line for line in lines if line and not line.startswith("#")):
+    for line in sections(Path(__file__).with_name("exercises.txt"))[""]:
         row, words, same, other, style = (cell.strip() for cell in line.replace("D.", f"{DATA}.").split("|"))
         yield Exercise(row, flags(words), keys(same), keys(other), style or OLD)
 
