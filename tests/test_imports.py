@@ -18,7 +18,7 @@ SOURCE = Path(align_hooks.__file__).parent
 FRAMEWORKS = {"torch", "megatron", "mindspore", "mindformers", "transformers"}
 SIDES = ("align_hooks.torch_side", "align_hooks.ms_side")
 THIRD = "align_hooks.oracle"
-"""The room of Hugging Face's opinion, in which nothing trains."""
+"""The package of Hugging Face's opinion, in which nothing trains."""
 
 
 def module_of(path: Path) -> str:
@@ -45,8 +45,8 @@ def imports(name: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def inside(name: str, *rooms: str) -> bool:
-    return any(name == room or name.startswith(room + ".") for room in rooms)
+def inside(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
 
 
 def importers(*targets: str) -> set[str]:
@@ -86,17 +86,17 @@ IMPORTED_ONLY_BY = {
     "align_hooks.report.frame": "report.page report.run_page report.check_page report.watch_page",
     "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.belongs",
 }
-"""Library or room to the rooms and modules that import it."""
+"""Library or package to the packages and modules that import it."""
 
 
-@pytest.mark.parametrize(("targets", "rooms"), IMPORTED_ONLY_BY.items(), ids=IMPORTED_ONLY_BY)
-def test_what_only_these_import(targets: str, rooms: str) -> None:
-    importing, listed = importers(*targets.split()), in_package(rooms)
+@pytest.mark.parametrize(("targets", "modules"), IMPORTED_ONLY_BY.items(), ids=IMPORTED_ONLY_BY)
+def test_what_only_these_import(targets: str, modules: str) -> None:
+    importing, listed = importers(*targets.split()), in_package(modules)
     assert [name for name in importing if not inside(name, *listed)] == []
-    assert [room for room in listed if not any(inside(name, room) for name in importing)] == []
+    assert [module for module in listed if not any(inside(name, module) for name in importing)] == []
 
 
-FLOORS = (
+LAYERS = (
     ("_version", "data_file"),
     ("errors", "messages", "quantities", "regular"),
     ("extras",),
@@ -111,10 +111,10 @@ FLOORS = (
     ("cli", "python"),
     ("testing",),
 )
-"""The rooms of the package, the lowest floor first. A room imports rooms of floors below its own, and none beside it."""
-ROOMS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+"""The packages of align_hooks, the lowest layer first. A package imports packages of layers below its own, and none beside it."""
+LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 ENTRANCE = "__main__"
-"""What ``python -m`` starts: it stands above all floors, in whatever room it lies, and no module imports it."""
+"""What ``python -m`` starts: it stands above all layers, in whatever package it lies, and no module imports it."""
 
 
 @cache
@@ -162,20 +162,20 @@ def test_what_tools_take_of_a_module_of_the_package_or_the_tests_is_there() -> N
     assert lost == []
 
 
-def room_of(name: str) -> str:
+def package_of(name: str) -> str:
     return name.split(".")[1]
 
 
-def test_every_room_is_on_one_floor() -> None:
-    rooms = {room_of(name) for name in MODULES if name not in ("align_hooks", f"align_hooks.{ENTRANCE}")}
-    assert sorted(rooms) == sorted(room for floor in FLOORS for room in floor)
+def test_every_package_is_in_one_layer() -> None:
+    packages = {package_of(name) for name in MODULES if name not in ("align_hooks", f"align_hooks.{ENTRANCE}")}
+    assert sorted(packages) == sorted(package for layer in LAYERS for package in layer)
 
 
-def test_rooms_import_only_what_stands_on_floors_below() -> None:
+def test_packages_import_only_what_is_in_layers_below() -> None:
     inner = [name for name in MODULES if name != "align_hooks" and not name.endswith(ENTRANCE)]
-    arrows = {(room_of(name), room_of(target), name) for name in inner for target in ours(name) if target != "align_hooks"}
-    between = [(room, target, name) for room, target, name in sorted(arrows) if target in ROOMS and target != room]
-    assert [(name, target) for room, target, name in between if ROOMS[target] >= ROOMS[room]] == []
+    arrows = {(package_of(name), package_of(target), name) for name in inner for target in ours(name) if target != "align_hooks"}
+    between = [(package, target, name) for package, target, name in sorted(arrows) if target in LAYER_OF and target != package]
+    assert [(name, target) for package, target, name in between if LAYER_OF[target] >= LAYER_OF[package]] == []
 
 
 def test_no_modules_import_each_other() -> None:
@@ -190,25 +190,30 @@ def test_nothing_imports_an_entrance() -> None:
 IMPORTS_OF_OURS = {
     "comparison": """
         comparison data_file extras messages families.registry names.blocks names.points quantities settings process.work process.storage
-        record.reader record.read record.check record.format
+        record.reader record.check.inventory record.check.self_check
+        record.format.batch_digests record.format.ending record.format.layout record.format.schema record.format.shard record.format.state
+        record.format.terms record.read.activations record.read.batch record.read.batch_statistics record.read.loss_weights
+        record.read.problems record.read.routing record.read.stored_tensor record.read.tensors
     """,
     "report": """
         comparison.verdict comparison.finding comparison.stage_result comparison.stages
-        comparison.health comparison.metrics comparison.settings comparison.arbitration
+        comparison.health comparison.metrics.limits comparison.metrics.model_positions comparison.metrics.signed_drift
+        comparison.settings.recorded comparison.arbitration
         comparison.control_band.watching comparison.data.shared_ids comparison.optimizer.zero_lr
         checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
-        record.inventory record.format record.write.atomic
+        record.inventory record.format.layout record.format.schema record.write.atomic
     """,
 }
-"""Room to all that it imports of ours: ``comparison`` knows a run and nothing that writes one, ``report`` only what is reported."""
+"""Package to all that it imports of ours: ``comparison`` knows a run and nothing that writes one, ``report`` only what is reported."""
 
 
-@pytest.mark.parametrize("room", IMPORTS_OF_OURS)
-def test_what_a_room_imports_of_ours(room: str) -> None:
-    names, listed = [name for name in MODULES if inside(name, f"align_hooks.{room}")], in_package(IMPORTS_OF_OURS[room])
+@pytest.mark.parametrize("package", IMPORTS_OF_OURS)
+def test_what_a_package_imports_of_ours(package: str) -> None:
+    names, listed = [name for name in MODULES if inside(name, f"align_hooks.{package}")], in_package(IMPORTS_OF_OURS[package])
     assert len(names) > 5
     assert [name for name in names if not all(inside(one, *listed) for one in ours(name))] == []
+    assert [module for module in listed if not any(inside(one, module) for name in names for one in ours(name))] == []
 
 
 def test_a_record_is_checked_where_it_is_read() -> None:
@@ -293,8 +298,8 @@ def test_the_import_form_refuses_an_unknown_variable() -> None:
 @pytest.mark.parametrize("name", ["show", "env", "doctor"])
 def test_a_command_loads_no_other_command(name: str) -> None:
     done = fresh(f"import sys\nfrom align_hooks.cli import app\ntry: app(['{name}', '--help'])\nfinally: print(*sys.modules)")
-    rooms = {module.removeprefix("align_hooks.cli.") for module in done.stdout.split() if module.startswith("align_hooks.cli.")}
-    assert rooms - {"application", "files", "output"} == {name}
+    commands = {module.removeprefix("align_hooks.cli.") for module in done.stdout.split() if module.startswith("align_hooks.cli.")}
+    assert commands - {"application", "files", "output"} == {name}
 
 
 def test_what_trains_loads_no_catalogue_of_words() -> None:

@@ -1,4 +1,4 @@
-"""Every recorded quantity of the registry, and what other rooms have to say of each."""
+"""Every recorded quantity of the registry, and what other packages have to say of each."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -23,9 +23,9 @@ STORED = [kind for kind in registry.KINDS if kind is not SCALARS and kind.sketch
 
 
 @EVERY
-def test_every_quantity_is_a_module_of_its_own_room(kind: Quantity) -> None:
-    room = Path(registry.__file__).parent
-    modules = {path.stem for path in room.glob("*.py")} - {"__init__", "kind", "registry"}
+def test_every_quantity_is_a_module_of_its_own(kind: Quantity) -> None:
+    folder = Path(registry.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "kind", "registry"}
     assert modules == {each.variable for each in registry.KINDS}
     assert kind.variable in modules
 
