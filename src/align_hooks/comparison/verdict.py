@@ -214,8 +214,8 @@ VERDICTS = {Status.DIFFERENT: Verdict.DIVERGED, Status.NOT_COMPARABLE: Verdict.N
 def decide(stages: list[StageResult], symptom: StageResult | None, compared: int) -> tuple[Verdict, StageResult | None]:
     """The verdict of a ladder of stages, and the stage that made it.
 
-    ``symptom`` is the stage that shows the first difference (:mod:`.symptom`), None where none does. ``compared`` is the number of numeric
-    stages that really compared something: at 0 the runs are never aligned.
+    ``symptom`` is the stage that shows the first difference (:mod:`.diagnosis.symptom`), None where none does. ``compared`` is the number
+    of numeric stages that really compared something: at 0 the runs are never aligned.
     """
     if symptom is not None:
         return VERDICTS[symptom.status], symptom

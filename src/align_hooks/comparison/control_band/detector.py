@@ -79,8 +79,8 @@ class Detector:
         if place < self.model.settled:
             return False
         size = max(-CUT, min(CUT, new / scale)) if scale > 0 else math.copysign(CUT, new) if new else 0.0
-        for index, (slope, cost) in enumerate(zip(SLOPES, self._costs, strict=True)):
-            gained = slope * size - cost
+        for index, (slope, subtracted) in enumerate(zip(SLOPES, self._costs, strict=True)):
+            gained = slope * size - subtracted
             self._sums[index] = float(np.logaddexp(self._sums[index], 0.0)) + gained
             if self._runs[index] <= 0:
                 self._runs[index], self._starts[index] = 0.0, step

@@ -74,7 +74,7 @@ def healed(limit_ratio: Mapping[str, float], ordered: Sequence[str], behind: Map
 def wrong_parts(ours: Activations, theirs: Activations, name: str, limit: float) -> tuple[list[tuple[int, int]], int]:
     """Return micro-batch and data-parallel rank of each part in which a point is beyond its limit, and the number of parts.
 
-    None are wrong of none where the runs cut their batches otherwise."""
+    An empty list and 0 where the runs cut their batches otherwise."""
     mine, other = ours.by_micro_batch(name), theirs.by_micro_batch(name)
     if mine.keys() != other.keys() or any(mine[part].elements != other[part].elements for part in mine):
         return [], 0

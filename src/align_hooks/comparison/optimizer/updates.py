@@ -79,8 +79,8 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
         tried = [(settings, misfits(evidence, settings)) for settings in changes(evidence, best)]
         # the optimizer cannot have made a change after which a tensor that followed the formula does not
         kept = [(settings, after) for settings, after in tried if (after <= FITS)[left <= FITS].all()]
-        kept.sort(key=lambda change: (_rare(change[0]) or worst(change[1]) > FITS, limit_ratio(change[1]), misfit(evidence, change[0])))
-        if not kept or limit_ratio(kept[0][1]) > GAIN * limit_ratio(left):
+        kept.sort(key=lambda change: (_rare(change[0]) or worst(change[1]) > FITS, excess(change[1]), misfit(evidence, change[0])))
+        if not kept or excess(kept[0][1]) > GAIN * excess(left):
             break
         best, left = kept[0]
         if number == 0:
@@ -142,7 +142,7 @@ def clipped_norms(evidence: Evidence) -> list[float]:
     return [update.coefficient * update.norm for update in evidence.updates if update.norm]
 
 
-def limit_ratio(misfits: Array) -> float:
+def excess(misfits: Array) -> float:
     """Return the misfits beyond rounding of all tensors, summed by logarithms: many count, not the worst."""
     return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
 
