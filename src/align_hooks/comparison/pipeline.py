@@ -53,7 +53,7 @@ def compare(
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
     stages, symptom = opened(stages, first_symptom(stages, pair.first), context)
     verdict, first = decide(stages, symptom, compared)
-    blamed, batches = blame(first, stages, context), evidence_of(stages, BatchEvidence) or BatchEvidence()
+    blamed, batches = blame(first, stages, context), evidence_of(stages, BatchEvidence)
     return ComparisonResult(
         verdict=verdict,
         first=first,

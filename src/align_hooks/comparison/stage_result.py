@@ -189,9 +189,9 @@ def first_different(results: Sequence[StageResult]) -> StageResult | None:
     return next((result for result in results if result.status is Status.DIFFERENT), None)
 
 
-def evidence_of(results: Iterable[StageResult], kind: type[Evidence]) -> Evidence | None:
-    """Return what a stage knows of a kind; None where no stage of this comparison knows such a thing."""
-    return next((result.evidence for result in results if isinstance(result.evidence, kind)), None)
+def evidence_of(results: Iterable[StageResult], kind: type[Evidence]) -> Evidence:
+    """Return what a stage knows of a kind; an empty one where no stage of this comparison knows such a thing."""
+    return next((result.evidence for result in results if isinstance(result.evidence, kind)), kind())
 
 
 def differing(results: Sequence[StageResult], stage: StageInfo) -> tuple[Finding, ...]:

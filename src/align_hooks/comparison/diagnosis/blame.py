@@ -49,7 +49,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], context: Com
     drawn = context.drawn
     if drawn and (not steps or drawn.step > min(steps) or (forward_agrees and first.stage in (*TENSORS, registry.first_loss))):
         drawn = None  # too late to be the cause, or of no effect
-    divergence = evidence_of([first], LossDivergence) or LossDivergence()  # how they part later follows from the first difference
+    divergence = evidence_of([first], LossDivergence)  # how they part later follows from the first difference
     tied = all(run.facts.model.get("tie_word_embeddings") for run in context.pair.runs)
     by_stage, own = {result.stage: result for result in stages}, own_optimizers(context)
     seen = Observations(

@@ -35,7 +35,7 @@ def opened(
         return list(stages), symptom
     if (other := first_symptom([result for result in stages if not may_follow(result, ties)], context.pair.first)) is not None:
         return list(stages), other
-    step, divergence = ties.ties or 0, evidence_of(stages, LossDivergence) or LossDivergence()
+    step, divergence = ties.ties or 0, evidence_of(stages, LossDivergence)
     tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, context.pair.first or 0)
     follows = has_choices(*context.pair.runs, step=step) or divergence.begun <= MOST  # tokens on the same way differ, too
     if shown < tied or (shown == tied and symptom.stage is registry.token_losses and follows):

@@ -101,7 +101,7 @@ def facts(context: ComparisonContext, stages: Sequence[StageResult], blame: Blam
     compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
     updates = updates_to_inject(pair, stages)
     reasons, rows = {stage.reason for stage in stages}, [run.facts.padded_vocabulary for run in pair.runs]
-    padding, divergence = Reason.OTHER_PADDING in reasons, evidence_of(stages, LossDivergence) or LossDivergence()
+    padding, divergence = Reason.OTHER_PADDING in reasons, evidence_of(stages, LossDivergence)
     known = {
         Fact.MEASURED: bool(context.noise.repeats),
         Fact.SETTINGS: bool(context.settings),
