@@ -99,10 +99,8 @@ def of_step(context: ComparisonContext, step: int) -> list[Finding]:
     limit = context.noise.limits("activations", step, limits.gradient if context.pair.is_exact(step) else limits.free)
     measured = distances.activations(*context.pair.runs, step, context.pair.limits.eps, context.work)
     findings = [as_finding(distance, step, limit, Metric.ACTIVATIONS) for distance in measured]
-    if context.pair.dumped:  # a dump may have no gradients, or none of some points
-        context.points[step] = findings
-        return findings
-    for name, ours in without_gradient(*(run.activations(step) for run in context.pair.runs)):
+    complete = not context.pair.dumped  # a dump may have no gradients, or none of some points
+    for name, ours in without_gradient(*(run.activations(step) for run in context.pair.runs)) if complete else ():
         there, absent = message("activations.has_gradient"), message("activations.no_gradient")
         values = (there, absent) if ours else (absent, there)
         by: Mapping[str, object] = {"name": name, "step": step, "quantity": Metric.ACTIVATIONS}
