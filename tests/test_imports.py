@@ -183,6 +183,25 @@ def test_no_modules_import_each_other() -> None:
     TopologicalSorter({name: {target for target in ours(name) if target in MODULES} - {name} for name in MODULES}).prepare()
 
 
+WITHIN = {
+    "record": ("format", "read", "write", "check"),
+    "comparison": ("metrics", "settings", "patterns", "control_band", "optimizer", "data", "stages", "diagnosis"),
+}
+"""Package to the packages in it, each of which imports those before it alone."""
+
+
+@pytest.mark.parametrize("package", WITHIN)
+def test_packages_in_a_package_import_one_way(package: str) -> None:
+    inner = [f"align_hooks.{package}.{name}" for name in WITHIN[package]]
+    folders = {f"align_hooks.{package}.{path.parent.name}" for path in (SOURCE / package).glob("*/__init__.py")}
+    assert folders == set(inner)
+    later = {one: inner[index + 1 :] for index, one in enumerate(inner)}
+    wrong = [
+        (name, target) for one in inner for name in MODULES if inside(name, one) for target in ours(name) if inside(target, *later[one])
+    ]
+    assert wrong == []
+
+
 def test_nothing_imports_an_entrance() -> None:
     assert importers(*(name for name in MODULES if name.endswith(ENTRANCE))) == set()
 
@@ -190,14 +209,14 @@ def test_nothing_imports_an_entrance() -> None:
 IMPORTS_OF_OURS = {
     "comparison": """
         comparison data_file extras messages families.registry names.blocks names.points quantities settings process.work process.storage
-        record.reader record.check.inventory record.check.self_check
-        record.format.batch_digests record.format.ending record.format.layout record.format.schema record.format.shard record.format.state
-        record.format.terms record.read.activations record.read.batch record.read.batch_statistics record.read.loss_weights
-        record.read.problems record.read.routing record.read.stored_tensor record.read.tensors
+        record.reader record.inventory record.batch_statistics record.check.self_check
+        record.format.ending record.format.layout record.format.schema record.format.shard record.format.state record.format.stored_tensor
+        record.format.terms record.read.activations record.read.batch record.read.batch_digests record.read.loss_weights
+        record.read.problems record.read.routing record.read.tensors
     """,
     "report": """
         comparison.verdict comparison.finding comparison.stage_result comparison.stages
-        comparison.health comparison.metrics.limits comparison.metrics.model_positions comparison.metrics.signed_drift
+        comparison.health comparison.metrics.limits comparison.metrics.model_positions comparison.control_band.signed_drift
         comparison.settings.recorded comparison.arbitration
         comparison.control_band.watching comparison.data.shared_ids comparison.optimizer.zero_lr
         checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from align_hooks.comparison.diagnosis.conversion import Mistake, exchanged, mistake, mistake_by_sketches
+from align_hooks.comparison.patterns.conversion import Mistake, exchanged, mistake, mistake_by_sketches
 from align_hooks.messages import Argument, Message, message
 
 Array = NDArray[np.float32]

@@ -14,7 +14,7 @@ from align_hooks import open_run
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.commands import COMMANDS, PASTED, commands_of, training_command
 from align_hooks.comparison.diagnosis.next_step import ADVICE, Advice, Fact, first_advice, slots
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.verdict import ComparisonResult, Verdict

@@ -9,7 +9,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.finding import when
-from align_hooks.comparison.metrics.noise import FACTOR, LEAST, MOST, MOVED_IN_HALF, Noise
+from align_hooks.comparison.noise import FACTOR, LEAST, MOST, MOVED_IN_HALF, Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Reason, Status

@@ -10,9 +10,9 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.backward_boundary import Frontier, frontier
-from align_hooks.comparison.diagnosis.rank_copies import not_shared
-from align_hooks.comparison.diagnosis.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.finding import Finding, Metric, when
+from align_hooks.comparison.patterns.rank_copies import not_shared
+from align_hooks.comparison.patterns.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.verdict import ComparisonResult, Verdict

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.distances import of_sketches, weights
 from align_hooks.comparison.finding import at_step
-from align_hooks.comparison.metrics.distances import of_sketches, weights
 from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Message, message

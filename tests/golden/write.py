@@ -19,8 +19,8 @@ import numpy as np
 from rich.console import Console
 
 from align_hooks import open_run
+from align_hooks.comparison.control_band.signed_drift import SignedDrift
 from align_hooks.comparison.finding import Metric
-from align_hooks.comparison.metrics.signed_drift import SignedDrift
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.record.format.norms import squared_sum

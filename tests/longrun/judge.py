@@ -25,7 +25,7 @@ from align_hooks.comparison.control_band.drift import drifts
 from align_hooks.comparison.control_band.level import honest, innovations
 from align_hooks.comparison.control_band.series import NUMBERS, differences
 from align_hooks.comparison.control_band.watching import JobWatch
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stages.band import band

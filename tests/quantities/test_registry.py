@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison import noise
+from align_hooks.comparison.distances import MEASURED
 from align_hooks.comparison.finding import Metric
-from align_hooks.comparison.metrics import noise
-from align_hooks.comparison.metrics.distances import MEASURED
 from align_hooks.quantities import registry
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.scalars import SCALARS

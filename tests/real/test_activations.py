@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.comparison.metrics.distances import activations
+from align_hooks.comparison.distances import activations
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.names.points import GRADIENT

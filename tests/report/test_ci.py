@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.control_band.signed_drift import SignedDrift, drifts
 from align_hooks.comparison.finding import Metric
-from align_hooks.comparison.metrics.signed_drift import SignedDrift, drifts
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict, decide

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks import open_run
-from align_hooks.comparison.metrics.distances import MEASURED
+from align_hooks.comparison.distances import MEASURED
 from align_hooks.comparison.metrics.limits import DEFAULTS
 from real import frameworks
 from zoo.run import PRECISIONS, RESULTS, SCRIPTS, corpus_in

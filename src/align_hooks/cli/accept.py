@@ -11,7 +11,7 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves, is_curves

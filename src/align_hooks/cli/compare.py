@@ -12,7 +12,7 @@ from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import report_file, report_files, run_of, written
 from align_hooks.cli.output import output, progress
-from align_hooks.comparison.metrics.signed_drift import drifts
+from align_hooks.comparison.control_band.signed_drift import drifts
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of

@@ -17,7 +17,7 @@ from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
 from align_hooks.comparison.control_band.detector import FALSE_ALARMS
 from align_hooks.comparison.control_band.watching import JobWatch, Watched
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from align_hooks.comparison import distances
 from align_hooks.comparison.control_band.banded import Banded, banded
 from align_hooks.comparison.data.batches import BatchEvidence
 from align_hooks.comparison.data.overridden import DataOverride, changes
 from align_hooks.comparison.data.random_states import Drawn, first_difference
 from align_hooks.comparison.finding import Finding, Metric, Words, limit_ratio, when
 from align_hooks.comparison.findings import Limit, as_finding, contradicted_by, tensor_errors, worse_loss, worst_findings
-from align_hooks.comparison.metrics import distances, rounding_alone
+from align_hooks.comparison.metrics import rounding_alone
 from align_hooks.comparison.metrics.limits import limits_for
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.arguments import recomputes
 from align_hooks.comparison.settings.recorded import argument_settings, model_settings

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from align_hooks.comparison import distances
+from align_hooks.comparison.distances import Distance
 from align_hooks.comparison.finding import Finding, Metric, Words, at_step, limit_ratio, when
-from align_hooks.comparison.metrics import distances
-from align_hooks.comparison.metrics.distances import Distance
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, SETTING, SKETCHED
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import equal

@@ -11,9 +11,9 @@ from enum import Enum
 from statistics import median
 
 from align_hooks.comparison.curves import of_one, side
-from align_hooks.comparison.diagnosis.sharding import AXES
 from align_hooks.comparison.finding import Finding, Metric, Words, when
 from align_hooks.comparison.findings import contradictions, copies_alike
+from align_hooks.comparison.patterns.sharding import AXES
 from align_hooks.comparison.settings.recorded import of_no_family
 from align_hooks.comparison.verdict import Curve, RunSummary
 from align_hooks.messages import message, sentences, terms

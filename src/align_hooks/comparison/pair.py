@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.comparison.distances import weights
 from align_hooks.comparison.finding import when
-from align_hooks.comparison.metrics.distances import weights
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.comparison.metrics.streams import Task, measure
 from align_hooks.messages import Message, Side, message

@@ -15,7 +15,7 @@ from align_hooks.comparison.diagnosis.blame import blame
 from align_hooks.comparison.diagnosis.near_ties import opened
 from align_hooks.comparison.diagnosis.next_step import next_step
 from align_hooks.comparison.diagnosis.symptom import first_symptom
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import StageResult, Status, evidence_of
 from align_hooks.comparison.stages.registry import LADDER

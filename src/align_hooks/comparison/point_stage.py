@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, Words, at_step, when
 from align_hooks.comparison.findings import as_finding, furthest, in_short, steps_text
-from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.metrics.points import healed, origins, without_gradient, wrong_parts
 from align_hooks.comparison.stage_result import ErrorOrigin, StageInfo, StageResult, Status
 from align_hooks.messages import Message, message, sentences, terms

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.sharding import explanation
 from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.findings import furthest, in_short, judged, of_tensors, steps_text
+from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.stage_result import StageInfo, StageResult, Status
 from align_hooks.messages import Message, message, sentences
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.arbitration import SIDES, JudgedPoint, PointKind, TruthDistance, choice, distance
-from align_hooks.comparison.metrics.distances import error_of_sketches
+from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.metrics.measures import ratio
 from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent

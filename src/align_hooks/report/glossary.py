@@ -35,7 +35,7 @@ METHODS: tuple[tuple[Argument, Message, Argument], ...] = (
     (
         message("method.name_limits"),
         message("method.limits"),
-        "align_hooks.comparison.metrics.limits, align_hooks.comparison.metrics.noise, docs/zoo.md",
+        "align_hooks.comparison.metrics.limits, align_hooks.comparison.noise, docs/zoo.md",
     ),
     *((stage.title, stage.method, stage.source) for stage in LADDER),
     (message("method.name_noise_band"), message("method.noise_band"), None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.metrics.signed_drift import SignedDrift
+from align_hooks.comparison.control_band.signed_drift import SignedDrift
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, message, rendered

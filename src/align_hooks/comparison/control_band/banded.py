@@ -9,7 +9,7 @@ from align_hooks.comparison.control_band.detector import FALSE_ALARMS, Excursion
 from align_hooks.comparison.control_band.drift import LEAST, DriftingSegment, drifts, is_installed
 from align_hooks.comparison.control_band.level import Honest, honest
 from align_hooks.comparison.control_band.series import NUMBERS, PARTS_OF_ROUNDING, Series, differences, of_rounding
-from align_hooks.comparison.metrics.noise import Noise
+from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 
 

@@ -18,11 +18,11 @@ import align_hooks.names.points as points
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergence
 from align_hooks.comparison.diagnosis.observations import LEADING, TENSORS, Observations, is_like, router_of
-from align_hooks.comparison.diagnosis.sharding import common_factor
 from align_hooks.comparison.diagnosis.signatures import SIGNATURES, Signature
 from align_hooks.comparison.diagnosis.tied import part_that_is_off
 from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.optimizer.formula import ADAMS
+from align_hooks.comparison.patterns.sharding import common_factor
 from align_hooks.comparison.settings.recorded import FAMILY, listed
 from align_hooks.comparison.stage_result import ErrorOrigin, FaultLocation, StageInfo, StageResult, Status, differing, evidence_of
 from align_hooks.comparison.stages import registry

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.finding import Finding
-from align_hooks.comparison.metrics.distances import error_of_sketches
 from align_hooks.comparison.stage_result import ErrorOrigin
 from align_hooks.names.points import GRADIENT, consumers, in_order, sources
 from align_hooks.record.read.activations import Activations

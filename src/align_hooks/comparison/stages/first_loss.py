@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.sharding import objective_alone
 from align_hooks.comparison.finding import Words, at_step
 from align_hooks.comparison.findings import contradicted_by, judged, losses
+from align_hooks.comparison.patterns.sharding import objective_alone
 from align_hooks.comparison.stage_result import Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message, sentences

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.sharding import common_factor
 from align_hooks.comparison.finding import Finding, Metric, at_step
 from align_hooks.comparison.findings import as_finding, furthest, judged, of_tensors
-from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.metrics.limits import SKETCHED
+from align_hooks.comparison.patterns.sharding import common_factor
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import any_of, message

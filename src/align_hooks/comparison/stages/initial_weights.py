@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis import conversion
-from align_hooks.comparison.diagnosis.sharding import SHOWN
 from align_hooks.comparison.finding import Metric, Words
+from align_hooks.comparison.patterns import conversion
+from align_hooks.comparison.patterns.sharding import SHOWN
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import exact_stage

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, at_step
 from align_hooks.comparison.findings import judged, steps_text
-from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.routing import ALWAYS, has_choices, is_given, unlike
 from align_hooks.comparison.finding import Finding, Metric, when
 from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
-from align_hooks.comparison.metrics import distances
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, message, sentences

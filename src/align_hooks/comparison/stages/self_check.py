@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.rank_copies import not_shared
 from align_hooks.comparison.findings import WORST, contradictions, copies_alike
+from align_hooks.comparison.patterns.rank_copies import not_shared
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, Side, all_of, message, sentences

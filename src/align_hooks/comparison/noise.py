@@ -21,9 +21,9 @@ from statistics import median
 from typing import TypeAlias
 
 from align_hooks.comparison.data.batches import differences
+from align_hooks.comparison.distances import MEASURED, weights
 from align_hooks.comparison.finding import Value, Words, when
 from align_hooks.comparison.findings import rates_equal
-from align_hooks.comparison.metrics.distances import MEASURED, weights
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings, show
 from align_hooks.messages import Argument, Joined, Message, message

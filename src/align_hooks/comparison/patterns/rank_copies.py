@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from align_hooks.comparison.diagnosis.sharding import AXES
+from align_hooks.comparison.patterns.sharding import AXES
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.messages import Message, Side, all_of, message
