@@ -19,8 +19,6 @@ an NPU makes of ``context``, networks that are split, and what stands in files, 
 """
 
 # ruff: noqa: E402
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

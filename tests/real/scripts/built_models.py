@@ -4,8 +4,6 @@ The second argument is the file for the answers.
 """
 
 # ruff: noqa: E402
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,8 +1,6 @@
 """What Megatron-LM makes of arguments: the first argument names a JSON file of questions, the second the file for the answers."""
 
 # ruff: noqa: E402
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ largest has 61 layers. Families that are not trained are converted by their conf
 """
 
 # ruff: noqa: E402
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """CaptureThenClip as MFPipelineWithLossScaleCell compiles it: in the place of MindFormers' clipping, in graph mode."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py``, which counts the forward hooks of modules and the hooks of tensors that are registered while each step is made."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` whose ``forward_step`` embeds the tokens itself and hands the model ``decoder_input``."""
 
-from __future__ import annotations
-
 import runpy
 from functools import partial
 from pathlib import Path

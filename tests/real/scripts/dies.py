@@ -4,8 +4,6 @@
 once step 1 has been made, while it may be written still, and ``end`` after the last step.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

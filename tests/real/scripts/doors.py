@@ -1,7 +1,5 @@
 """What the scripts that try our doors in graph mode share: the part of a training cell that clips, and comparisons to the bit."""
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 from mindformers.core.clip_grad import ClipGradNorm

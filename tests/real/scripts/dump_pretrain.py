@@ -1,7 +1,5 @@
 """``launch/pretrain_gpt.py`` with msprobe around each training step, as its documentation puts it. MSPROBE_CONFIG names a file."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

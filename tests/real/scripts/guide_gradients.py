@@ -1,7 +1,5 @@
 """``launch/pretrain_gpt.py`` with the guide's edit of ``get_parameters``, mended to save ``param.grad``. GRADIENTS names a folder."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """launch/pretrain_gpt.py that hangs in the second micro-batch of step 2, and says so."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """run_mindformer.py with the one line of the import form, after mindformers itself was imported."""
 
-from __future__ import annotations
-
 import argparse
 
 from mindformers.core.context import build_context

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` whose model has a parameter of its own in every layer: a scale of what the layer puts out."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` for which every line of its text is a document, so that positions and masks start anew many times a row."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Check the tables of launch/shrink.py, whose directory is the argument, against Megatron's own parser."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """Write the batches of a record as a MindRecord of rows of sequence+1 ids: ``mindrecord.py RUN FILE``."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

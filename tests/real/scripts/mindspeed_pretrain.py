@@ -3,8 +3,6 @@
 The mathematics is Megatron's. The stand-in of ``tests/hooking`` is on PYTHONPATH for MindSpeed.
 """
 
-from __future__ import annotations
-
 import functools
 import runpy
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 turns both files back into such an npz.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 MONITOR is ``1`` or ``2``, its version, and OUT the directory of what it writes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

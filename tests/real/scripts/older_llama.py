@@ -4,8 +4,6 @@ It drops the last id and the first label of what it is given, and counts a token
 ignored one. The rest is the installed model's own.
 """
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

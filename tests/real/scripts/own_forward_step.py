@@ -4,8 +4,6 @@ The mask is made of the labels and is handed to nobody but the loss: a token cou
 and the final parameters go there to the bit, a file a rank.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

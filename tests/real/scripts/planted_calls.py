@@ -6,8 +6,6 @@ each step, or with PLANTED_TOGETHER every site that was not tried before, in the
 on behind each. PLANTED names a file for what was tried, as JSON.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import json

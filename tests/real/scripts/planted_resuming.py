@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` whose checkpoint is restored with one mistake, named by the variable PLANTED."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """``launch/run_mindformer.py`` whose checkpoint is restored with one mistake, named by the variable PLANTED."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

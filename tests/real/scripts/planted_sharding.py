@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` with one sharding fault, named by the variable PLANTED, put into Megatron before it trains."""
 
-from __future__ import annotations
-
 import copy
 import os
 import runpy

@@ -1,8 +1,6 @@
 """``pretrain_gpt.py`` with a HybridModel of Megatron's local layers in the place of its GPTModel: what ``--hybrid-layer-pattern`` says, or
 two layers of the script's own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A training by MindFormers' trainer of PYNATIVE_MODE, as far as its ``train``; what it needs of hyper_parallel is made up."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import sys

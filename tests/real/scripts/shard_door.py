@@ -3,8 +3,6 @@
 That MindSpore cuts it as it cuts the weights needs a device; what it computes does not. Afterwards, what a semi-automatic job may not do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

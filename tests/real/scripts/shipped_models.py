@@ -3,8 +3,6 @@ object to: what ``run.json`` would say of each (``recorded``), and of each kind'
 configuration (``without``). MindFormers' own classes make the configuration; no weight is made."""
 
 # ruff: noqa: E402
-from __future__ import annotations
-
 import importlib
 import json
 import os

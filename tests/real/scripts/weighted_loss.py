@@ -1,7 +1,5 @@
 """``pretrain_gpt.py`` whose loss function weighs the later half of every sequence more than the earlier."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ that did not come from the checkout. The script takes ``pretrain`` from ``megatr
 listens to the ``forward_step`` which the script hands over.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import runpy

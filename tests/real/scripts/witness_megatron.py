@@ -1,7 +1,5 @@
 """launch/pretrain_gpt.py with a witness of its own: every raw loss and the final parameters, to the bit, into WITNESS, a rank."""
 
-from __future__ import annotations
-
 import os
 import sys
 from functools import partial

@@ -3,8 +3,6 @@
 Its data are made here, so that nothing of align_hooks feeds the run that has none of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -4,8 +4,6 @@
 ``Witness``, which is registered here as anyone's own callback is.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """launch/pretrain_gpt.py with a data loader of its own, whose worker is started as START says; a pool reads its rows first."""
 
-from __future__ import annotations
-
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor

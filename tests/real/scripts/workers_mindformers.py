@@ -1,7 +1,5 @@
 """launch/run_mindformer.py with data of its own, read by two workers that are started as START says."""
 
-from __future__ import annotations
-
 import argparse
 import os
 
