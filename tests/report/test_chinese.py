@@ -23,10 +23,10 @@ from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.check.self_check import Contradiction, ContradictionKind, NormRecheck, Statement, Witness, recomputed
 from align_hooks.record.format.ending import HowEnded, InterruptedWrite
 from align_hooks.record.format.norms import squared_sum
+from align_hooks.record.format.storage_limitations import NO_LINKS, NO_LOCKS, NO_SYNC
 from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.record.read.problems import ProblemKind, distinct
 from align_hooks.record.verify import summary, verify
-from align_hooks.record.write.atomic import NO_LINKS, NO_LOCKS, NO_SYNC
 from align_hooks.report.run_text import headline
 from align_hooks.report.text import shown
 from chosen import every
