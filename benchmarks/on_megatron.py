@@ -23,6 +23,8 @@ SIZES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """A model where calls dominate, as they do on a fast device (hidden size 64, 16 tokens), and one where arithmetic does (512, 512)."""
+ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512"}
+"""What torchrun sets for one rank on a device. A rehearsal does without."""
 WAYS = (
     Way(PLAIN, selects=False),
     Way("attached, nothing selected", {"LOCAL_NORMS": "none", "SKETCHES": "none"}, selects=False),
@@ -42,11 +44,12 @@ WAYS = (
 )
 
 
-def arguments(size: str, where: Path) -> list[str]:
+def arguments(size: str, where: Path, device: str) -> list[str]:
     """Megatron-LM's arguments for a model."""
     lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
     lines |= {**SIZES[size], "--train-iters": str(STEPS[size]), "--micro-batch-size": "1", "--global-batch-size": "1"}
     lines |= {"--data-path": str(where / "corpus"), "--data-cache-path": str(where / f"cache_{size}")}
+    lines |= {"--distributed-backend": "nccl"} if device == "cuda" else {}
     return [word for flag, value in lines.items() for word in (flag, *value.split())]
 
 
@@ -67,10 +70,9 @@ def train(
     variables = {f"ALIGN_HOOKS_{name}": asked.get(value, value) for name, value in way.variables.items()}
     if "RUN" in way.variables:
         variables["ALIGN_HOOKS_RUN"] = f"{kept}/run"
-    if device == "cpu":
-        variables["ALIGN_HOOKS_DEVICE"] = "cpu"
+    variables |= {"ALIGN_HOOKS_DEVICE": "cpu"} if device == "cpu" else ONE_RANK
     variables |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "OUT": str(kept), "BENCHMARK_STEPS": str(steps)}
-    command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where)]
+    command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where, device)]
     return milliseconds(run(command, variables | dict(way.environment) | dict(environment or {}), kept))
 
 

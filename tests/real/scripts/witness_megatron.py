@@ -35,5 +35,5 @@ if __name__ == "__main__":
     parameters = {}
     for number, chunk in enumerate(seen["chunks"]):
         tensors = (*chunk.named_parameters(), *chunk.named_buffers())  # biases of experts are buffers
-        parameters |= {f"{number}.{name}": tensor.detach().float().numpy() for name, tensor in tensors}
+        parameters |= {f"{number}.{name}": tensor.detach().float().cpu().numpy() for name, tensor in tensors}
     np.savez(os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)), **parameters, losses=np.array(seen["losses"]))
