@@ -72,7 +72,7 @@ class Trainings:
         return Trained(where, done)
 
     def witnessed(self, name: str, **given: object) -> Trained:
-        """Train with a witness of losses and final parameters, which :attr:`Trained.witness` names."""
+        """Train with a witness of losses and final parameters, which :attr:`Trained.witnesses` names."""
         given = {"script": frameworks.SCRIPTS / "witness_megatron.py", **given}
         environment = {"WITNESS": "witness_{rank}.npz", **given.pop("environment", {})}  # type: ignore[dict-item]
         return self.train(name, environment=environment, **given)  # type: ignore[arg-type]
@@ -83,7 +83,12 @@ class Trained:
 
     def __init__(self, where: Path, done: Ended) -> None:
         self.where, self.code, self.output, self.ours = where, done.code, done.output, done.ours
-        self.run, self.witness = where / "run", where / "witness_0.npz"
+        self.run = where / "run"
+
+    @property
+    def witnesses(self) -> list[Path]:
+        """What a witness wrote of each rank."""
+        return sorted(self.where.glob("witness_*.npz"))
 
     @property
     def error(self) -> str:
