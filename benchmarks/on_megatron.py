@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -71,7 +72,8 @@ def train(
     if "RUN" in way.variables:
         variables["ALIGN_HOOKS_RUN"] = f"{kept}/run"
     variables |= {"ALIGN_HOOKS_DEVICE": "cpu"} if device == "cpu" else ONE_RANK
-    variables |= {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "OUT": str(kept), "BENCHMARK_STEPS": str(steps)}
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OUT": str(kept), "BENCHMARK_STEPS": str(steps)}
     command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where, device)]
     return milliseconds(run(command, variables | dict(way.environment) | dict(environment or {}), kept))
 
