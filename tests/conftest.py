@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scratch import in_memory
+
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
 # as MindSpore sets it when it is imported, which is too late where a test before had tensorboard or onnx import protobuf
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker a core, and none of them slower for the other's threads
+if memory := in_memory():  # a hundred thousand small files: the system's time for each is a tenth of a disk's
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
