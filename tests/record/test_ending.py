@@ -135,7 +135,7 @@ FORKED = """child = os.fork()
         {child}
         os.write(2, str(os.getpid()).encode() + b"\\n")
         ready()
-        time.sleep(1000)
+        [time.sleep(0.1) for _ in range(10_000)]
     print(child, os.waitpid(child, 0)[1], flush=True)
     time.sleep(1000)"""
 EXIT_7 = "signal.signal(signal.SIGTERM, lambda *_: os._exit(7))"
