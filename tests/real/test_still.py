@@ -1,5 +1,4 @@
-"""Runs at a learning rate of 0, without clipping, deterministic: Megatron with evaluation after every step, MindFormers with norms before
-the reducer."""
+"""Runs at a rate of 0, unclipped, deterministic: Megatron with evaluation after every step, MindFormers with norms before the reducer."""
 
 from pathlib import Path
 

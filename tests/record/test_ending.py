@@ -21,7 +21,7 @@ from align_hooks.messages import CHINESE, rendered
 from align_hooks.record.format import layout
 from align_hooks.record.format.crash_stack import LARGEST, SIGNALS, SignalExit, read
 from align_hooks.record.format.ending import End, HowEnded, InterruptedWrite, ending
-from chosen import slow_but
+from chosen import every
 from synthetic import Synthetic
 
 STEPS = """
@@ -108,11 +108,10 @@ OTHERS = {
     "ignoring": "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, lambda *_: os._exit(9))",
     "in C": "faulthandler.register(signal.SIGTERM, file=open(sys.argv[1] + '.theirs', 'w'), chain=True)",
 }
-WHEN = ("before", "after")
 STATUS = {"in Python": 9, "ignoring": 9, "in C": -signal.SIGTERM}
 
 
-@pytest.mark.parametrize(("handler", "when"), slow_but(product(OTHERS, WHEN), *zip(OTHERS, (*WHEN, "after"), strict=True)))
+@pytest.mark.parametrize(("when", "handler"), every(2, product(("before", "after"), OTHERS)))
 def test_a_handler_of_the_scripts_own_is_left_alone(tmp_path: Path, handler: str, when: str) -> None:
     before, hang = (OTHERS[handler], WAIT) if when == "before" else ("", f"{OTHERS[handler]}; {WAIT}")
     with process(tmp_path / "run", hang, before) as hanging:
