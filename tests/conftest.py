@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scratch import in_memory
+
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
 # as MindSpore sets it when it is imported, which is too late where a test before had tensorboard or onnx import protobuf
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker a core, and none of them slower for the other's threads
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(in_memory() or ""))  # a hundred thousand small files take the system less time there
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from chosen import every
+
 from .conftest import Observe
 
 ATTACH_FIRST = "attach(hooks, session); import stand_in.seams"
@@ -21,13 +23,10 @@ def failing(hooks: str, order: str = ATTACH_FIRST) -> str:
     """
 
 
-@pytest.mark.parametrize(
-    ("target", "order"),
-    [
-        ("trian", IMPORT_FIRST),
-        *((target, ATTACH_FIRST) for target in ("trian", "Optimizer.stp", "Optimiser.step", "Optimiser.__init__", "train.inner.step")),
-    ],
-)
+TARGETS = ("trian", "Optimizer.stp", "Optimiser.step", "Optimiser.__init__", "train.inner.step")
+
+
+@pytest.mark.parametrize(("target", "order"), every(2, [("trian", IMPORT_FIRST), *((one, ATTACH_FIRST) for one in TARGETS)]))
 def test_a_wrong_target_names_hook_place_and_range_and_is_remembered_and_nothing_is_hooked_by_a_second_import(
     observe: Observe, target: str, order: str
 ) -> None:
@@ -89,13 +88,10 @@ def test_what_cannot_be_broken_off_is_refused_before_it_is_imported(observe: Obs
     """) == ["hook 'training' was proven on packaging <1"]
 
 
-@pytest.mark.parametrize(
-    ("body", "order"),
-    [
-        ("hook_bodies:break_down", IMPORT_FIRST),
-        *((body, ATTACH_FIRST) for body in ("hook_bodies:break_down", "hook_bodies:no_such_function", "no_such_module:install")),
-    ],
-)
+BODIES = ("hook_bodies:break_down", "hook_bodies:no_such_function", "no_such_module:install")
+
+
+@pytest.mark.parametrize(("body", "order"), every(2, [(BODIES[0], IMPORT_FIRST), *((one, ATTACH_FIRST) for one in BODIES)]))
 def test_a_body_that_raises_while_it_is_installed_is_remembered(observe: Observe, body: str, order: str) -> None:
     """Frameworks wrap imports in broad handlers: the raise alone would be swallowed, and the run would be silently unhooked."""
     seen = observe(failing(f'hook("installer", targets=(), handler="{body}")', order))

@@ -46,7 +46,7 @@ def hooked(observe: Observe) -> Observe:
     return lambda *parts: observe(lines(HOOKS, *parts))
 
 
-@pytest.mark.parametrize("order", every(3, ORDERS.values()), ids=ORDERS)
+@pytest.mark.parametrize("order", every(6, ORDERS.values()), ids=ORDERS)
 def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(observe: Observe, hooked: Observe, order: str) -> None:
     """MindSpeed goes by names: ``run_step``, taken before it came, stays Megatron's own, and is no seam of ours then either."""
     alone = observe(lines(order.replace(ATTACH, "pass"), USE, "seen = results"))
@@ -59,7 +59,7 @@ def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(o
     assert calls["train"] == (3 if alone[6][0] == "decorated" else 2)
 
 
-@pytest.mark.parametrize("order", every(3, ORDERS.values()), ids=ORDERS)
+@pytest.mark.parametrize("order", every(6, ORDERS.values()), ids=ORDERS)
 def test_undone_the_framework_is_as_mindspeed_left_it(observe: Observe, hooked: Observe, order: str) -> None:
     mine = """
         from align_hooks.hooking.ledger import Wrapper

@@ -140,7 +140,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("command", "how"), every(9, [(one, GONE[index % 3]) for index, one in enumerate(COMMANDS)]))
+@pytest.mark.parametrize(("command", "how"), every(18, [(one, GONE[index % 3]) for index, one in enumerate(COMMANDS)]))
 def test_the_exit_code_of_a_command_stands_whatever_became_of_its_output(records: Path, tmp_path: Path, command: str, how: str) -> None:
     arguments, code = COMMANDS[command]
     for number, streams in enumerate(({1: how}, {1: how, 2: how})):

@@ -1,5 +1,4 @@
-"""Runs at a learning rate of 0, without clipping, deterministic: Megatron with evaluation after every step, MindFormers with norms before
-the reducer."""
+"""Runs at a rate of 0, unclipped, deterministic: Megatron with evaluation after every step, MindFormers with norms before the reducer."""
 
 from pathlib import Path
 
@@ -7,6 +6,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
+from chosen import slow
 from real import frameworks
 
 FIXED = {"LEARNING_RATE": 0, "DETERMINISTIC": 1, "SEED": 9}
@@ -24,7 +24,7 @@ def mindformers(reference: Path) -> Run:
     return open_run(frameworks.recorded(frameworks.mindformers, change=change, **asked, **FIXED))
 
 
-@pytest.fixture(params=["megatron", "mindformers"])
+@pytest.fixture(params=["megatron", slow("mindformers")])
 def still(request: pytest.FixtureRequest) -> Run:
     run: Run = request.getfixturevalue(request.param)
     return run
@@ -43,13 +43,12 @@ def test_without_clipping_the_gradient_norm_is_ours(still: Run) -> None:
         assert row["clip_coefficient"] == 1.0
 
 
-def test_determinism_and_seed_are_read_back_from_what_was_built(megatron: Run, mindformers: Run) -> None:
-    ours, theirs = megatron.facts.determinism, mindformers.facts.determinism
-    assert ours["torch.are_deterministic_algorithms_enabled"] is True
-    assert ours["model.config.deterministic_mode"] is True
-    assert theirs["mindspore.get_context(deterministic)"] == "ON"
-    assert [ours["args.seed"], ours["torch.initial_seed"], theirs["mindspore.get_seed"], theirs["config.seed"]] == [9] * 4
-    assert [run.facts.environment["PYTHONHASHSEED"] for run in (megatron, mindformers)] == [{"value": "9", "effective": True}] * 2
+def test_determinism_and_seed_are_read_back_from_what_was_built(still: Run) -> None:
+    on = dict.fromkeys(("torch.are_deterministic_algorithms_enabled", "model.config.deterministic_mode"), True)
+    ours = on | {"args.seed": 9, "torch.initial_seed": 9}
+    theirs = {"mindspore.get_context(deterministic)": "ON", "mindspore.get_seed": 9, "config.seed": 9}
+    assert (ours if still.facts.side == "torch" else theirs).items() <= still.facts.determinism.items()
+    assert still.facts.environment["PYTHONHASHSEED"] == {"value": "9", "effective": True}
 
 
 def test_evaluation_is_not_recorded(megatron: Run) -> None:

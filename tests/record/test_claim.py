@@ -18,6 +18,7 @@ from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.inventory import not_whole
 from align_hooks.record.write import directory_lock
+from chosen import slow_but
 from holder import Holder, holding
 from record.conftest import DP2, contents, failing, of_ranks
 from synthetic import Synthetic, begun, described, finished, row
@@ -49,7 +50,7 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path, exists: str) -> Non
     assert is_whole(tmp_path / "run")
 
 
-@pytest.mark.parametrize("exists", ["refuse", "replace", "continue"])
+@pytest.mark.parametrize("exists", slow_but(["refuse", "replace", "continue"], "replace"))
 def test_of_many_starts_at_once_one_wins(tmp_path: Path, exists: str) -> None:
     begun(tmp_path).finish(HowEnded("refused", error="a start that recorded nothing"), hooks={})
     holders = [Holder(tmp_path, exists) for _ in range(5)]

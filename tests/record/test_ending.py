@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,6 +21,7 @@ from align_hooks.messages import CHINESE, rendered
 from align_hooks.record.format import layout
 from align_hooks.record.format.crash_stack import LARGEST, SIGNALS, SignalExit, read
 from align_hooks.record.format.ending import End, HowEnded, InterruptedWrite, ending
+from chosen import every
 from synthetic import Synthetic
 
 STEPS = """
@@ -42,7 +44,7 @@ STEPS = """
         HANG
     hang()
 """
-WAIT = "ready(); time.sleep(1000)"
+WAIT = "ready(); [time.sleep(0.1) for _ in range(10_000)]"  # a signal that comes just before a sleep is handled after it
 IN_C = "ready(); re.match('(a+)+$', 'a' * 40 + 'b')"
 """The interpreter is held for longer than a test may take: no Python handler would run."""
 
@@ -109,8 +111,7 @@ OTHERS = {
 STATUS = {"in Python": 9, "ignoring": 9, "in C": -signal.SIGTERM}
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("handler", OTHERS)
+@pytest.mark.parametrize(("when", "handler"), every(2, product(("before", "after"), OTHERS)))
 def test_a_handler_of_the_scripts_own_is_left_alone(tmp_path: Path, handler: str, when: str) -> None:
     before, hang = (OTHERS[handler], WAIT) if when == "before" else ("", f"{OTHERS[handler]}; {WAIT}")
     with process(tmp_path / "run", hang, before) as hanging:
@@ -133,7 +134,7 @@ FORKED = """child = os.fork()
         {child}
         os.write(2, str(os.getpid()).encode() + b"\\n")
         ready()
-        time.sleep(1000)
+        [time.sleep(0.1) for _ in range(10_000)]
     print(child, os.waitpid(child, 0)[1], flush=True)
     time.sleep(1000)"""
 EXIT_7 = "signal.signal(signal.SIGTERM, lambda *_: os._exit(7))"

@@ -27,6 +27,7 @@ from align_hooks.record.write.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
+from chosen import every
 from holder import held
 from invoked import invoke
 from record.conftest import failing, of_ranks
@@ -128,10 +129,10 @@ def test_a_start_that_was_killed_leaves_the_directory_free_where_locks_prove_its
         assert open_run(tmp_path / "run").manifests[0].ended == "finished"
 
 
-@pytest.mark.parametrize(
-    ("how", "text"),
-    [*((how, None) for how in ("refuse", "replace", "continue")), *((how, text) for how in ("refuse", "replace") for text in UNENDED)],
-)
+WRITTEN = [*((how, None) for how in ("refuse", "replace", "continue")), *((how, text) for how in ("refuse", "replace") for text in UNENDED)]
+
+
+@pytest.mark.parametrize(("how", "text"), every(2, WRITTEN))
 def test_a_start_that_lives_keeps_the_directory_whatever_its_manifest_says(tmp_path: Path, text: str | None, how: str) -> None:
     with held(tmp_path / "run") as process:
         if text is not None:
