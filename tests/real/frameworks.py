@@ -175,15 +175,17 @@ def derived(make: Callable[..., object], *given: object) -> Path:
     return keeping.kept(places["runs"], made, {"make": make, "module": module, "given": given}).where / "made"
 
 
-def answered(script: str, asked: object = None) -> Any:
+def answered(script: str, asked: object = None, launcher: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Any:
     """Return what a script of ``scripts`` answers to what it is ``asked``, in a process of its own: kept as trainings are."""
 
     def made(where: Path) -> tuple[int, str]:
         where.mkdir(parents=True)
         files = (where / "asked.json", where / "answers.json")
         files[0].write_text(json.dumps(asked))
-        done = python(where, [str(SCRIPTS / script), *map(str, files)], {}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
-        return done.code, done.output
+        variables = {"DEVICE": "cpu"} if launcher else {}
+        environ = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})}
+        done = python(where, [*launcher, str(SCRIPTS / script), *map(str, files)], variables, environ)
+        return (0 if done.code == 3 and launcher else done.code), done.output  # 3: nothing was trained, as was asked
 
     where = keeping.kept(places["runs"], made, {"script": script, "asked": asked}).where
     return json.loads((where / "answers.json").read_text())
