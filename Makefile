@@ -10,7 +10,7 @@ POINTS ?= 10000
 INPUTS ?= 100000
 SEED ?= 1
 
-.PHONY: gpu follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers install-check patches setup lock clean
+.PHONY: gpu follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers matrix-mindspeed install-check patches setup lock clean
 
 demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
 	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
@@ -42,10 +42,13 @@ unit: $(READY)  ## the tests that train nothing, slow ones too (half an hour)
 faults: $(READY)  ## recording jobs killed at every write, and what is left held against a model; or POINTS=1000000 (five minutes)
 	$(BIN)/python tests/faults/run.py --points $(POINTS) --workers $(WORKERS)
 
-matrix: matrix-megatron matrix-mindformers  ## both tables of versions, every cell (25 GB of environments, two hours)
+matrix: matrix-megatron matrix-mindformers matrix-mindspeed  ## all tables of versions, every cell (25 GB of environments, two hours)
 
 matrix-megatron: $(READY)  ## every released Megatron-LM, the last of each minor version on every Python, every wheel; or CELLS="0.18.0 …" (a minute each)
 	$(BIN)/python tests/matrix/megatron.py $(CELLS)
+
+matrix-mindspeed: $(READY)  ## MindSpeed-LLM on a CPU, plain torch in the place of an NPU's operators; or CELLS="2.3.0:qwen3 …" (ten minutes)
+	$(BIN)/python tests/matrix/mindspeed.py $(CELLS)
 
 matrix-mindformers: $(READY)  ## every tried run_mindformer.py on every tried MindFormers, or PAIRS="1.8.0:1.9.0 …" (10 GB of environments, half an hour)
 	$(BIN)/python tests/matrix/mindformers.py $(PAIRS)

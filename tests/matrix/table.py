@@ -11,7 +11,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 DOCS = RESULTS.parents[2] / "docs"
 PAGES = (DOCS / "compatibility.md", DOCS / "compatibility.zh-CN.md")
 PART = re.compile(r"(?s)(<!-- python tests/matrix/table.py -->\n).*?(<!-- end -->)")
-SIDES = {"megatron": "Megatron-LM", "mindformers": "MindFormers"}
+SIDES = {"megatron": "Megatron-LM", "mindformers": "MindFormers", "mindspeed": "MindSpeed-LLM"}
 BESIDE = ("torch", "mindspore")
 """The package whose version stands in the table; the result has all of them."""
 
@@ -59,6 +59,8 @@ def script(command: str) -> str:
     if command.endswith("@wheel"):
         return ", wheel"
     pair = command.split()[-1].partition("@")[0].split(":")
+    if "/mindspeed.py" in command:
+        return ", " + ", ".join(pair[1:])
     return f", script of {pair[0]}" if len(pair) == 2 else ""
 
 

@@ -5,6 +5,7 @@ that did not come from the checkout. The script takes ``pretrain`` from ``megatr
 listens to the ``forward_step`` which the script hands over.
 """
 
+import importlib
 import inspect
 import os
 import runpy
@@ -17,10 +18,11 @@ script = Path(sys.argv[1]).resolve()
 sys.argv = sys.argv[1:]
 sys.path[0] = str(script.parent)
 
-import megatron.training  # noqa: E402
+for name in os.environ.get("WITNESS_IMPORTS", "megatron.training").split(","):
+    holder = importlib.import_module(name)  # the last holds the function that the script takes
 
 seen: dict = {"losses": []}
-pretrain = megatron.training.pretrain
+pretrain = holder.pretrain
 
 
 def listening(forward_step):
@@ -50,7 +52,7 @@ def elsewhere() -> list[str]:
     return sorted(name for name, file in files.items() if file is not None and script.parent not in Path(file).resolve().parents)
 
 
-megatron.training.pretrain = witnessed
+holder.pretrain = witnessed
 runpy.run_path(str(script), run_name="__main__")
 model = seen["model"]
 while hasattr(model, "module"):
