@@ -47,6 +47,8 @@ KEPT: tuple[Quantity, ...] = tuple(kind for kind in KINDS if not kind.copies)
 CHOICES = tuple(switch.name for switch in SWITCHES if all(kind in KEPT for kind in asked_by(switch)))
 """The names of those of which steps can be chosen, as variables ask for them."""
 ALL = Steps.parse("all")
+OF_LINE = ("files", "rank", "segment")
+"""Members of a row that are written anew."""
 DROPPED = ("segments", "files", "deleting", "storage_limitations", "planned_bytes")
 """Members of a manifest that speak of the directory in which the run was recorded."""
 
@@ -179,7 +181,7 @@ class OfRank:
         return digests.seal(atomic.encoded(atomic.json_text(kept)))
 
     def _scalars(self, step: int) -> bytes:
-        row = to_builtins(self.run.committed[self.rank].rows[step])
+        row = {key: value for key, value in to_builtins(self.run.committed[self.rank].rows[step]).items() if key not in OF_LINE}
         return digests.seal(self._text({**row, "files": self._listed.get(step, {})})) + b"\n"
 
     def _line(self, kind: Quantity, step: int, content: JsonObject) -> bytes:

@@ -29,13 +29,15 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.check.gaps import lacking
 from align_hooks.record.check.self_check import SelfCheck, self_check
 from align_hooks.record.format import layout
+from align_hooks.record.format.descriptions import OptimizerStateFacts
 from align_hooks.record.format.files import read_json
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array, JsonObject
 from align_hooks.record.format.random_states import whole
-from align_hooks.record.format.schema import Facts, OptimizerStateFacts, structured
+from align_hooks.record.format.schema import Facts
 from align_hooks.record.format.state import StepState
 from align_hooks.record.format.storage_limitations import weakness
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read import dataframes, sums
 from align_hooks.record.read.activations import Activations, read_activations
 from align_hooks.record.read.batch import Batch, BatchFacts, read_batch, read_batch_facts

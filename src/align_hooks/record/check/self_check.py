@@ -21,7 +21,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.record.format import layout
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import RankRow
+from align_hooks.record.format.rows import RankRow
 from align_hooks.record.read.batch import Batch, read_batch, sizes_of
 from align_hooks.record.read.loss_weights import counts_agree
 from align_hooks.record.read.rank_rows import KNOWN, SKIPPED, SPREADS
@@ -354,14 +354,14 @@ def suspects(run: RunRows) -> list[int]:
     suspect = np.zeros(len(run.steps), bool)
     first, *others = columns.values()
     for of_rank in columns.values():
-        suspect |= of_rank.kept
+        suspect |= of_rank["kept"]
     for of_rank in others:
         for key in ("grad_norm", "loss_scale"):
-            suspect |= _may_differ(first.numbers[key], of_rank.numbers[key])
-        known = first.flags & of_rank.flags & KNOWN
-        suspect |= (known > 0) & ((first.flags ^ of_rank.flags) & SKIPPED > 0)
+            suspect |= _may_differ(first[key], of_rank[key])
+        known = first["flags"] & of_rank["flags"] & KNOWN
+        suspect |= (known > 0) & ((first["flags"] ^ of_rank["flags"]) & SKIPPED > 0)
     names = SPREADS[:2] if run.facts.training.per_token_loss else SPREADS[2:]
-    least, most = (np.array([of_rank.numbers[name] for of_rank in columns.values()]) for name in names)
+    least, most = (np.array([of_rank[name] for of_rank in columns.values()]) for name in names)
     lowest, highest = np.fmin.reduce(least), np.fmax.reduce(most)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         alike = np.isnan(highest) | ((lowest > 0) & np.isfinite(highest) & (highest / lowest - 1 <= WEIGHT / 2))

@@ -65,15 +65,17 @@ def parsed(text: bytes, path: Path) -> JsonObject:
     return content
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file of rows with their ends, none where there is no file. A line that a killed process left torn has no end. Raises
-    RecordError for a line that is longer than any row."""
+def read_lines(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Yield the lines of a file of rows from a byte on, with their ends; none where there is no file.
+
+    A line that a killed process left torn has no end. Raises RecordError for a line that is longer than any row.
+    """
     if not path.exists():
         return
     with readable(path):
         if not path.is_file():
             raise RecordError(f"{path} is no file of a record: it is not a regular file")
-        with reading(path) as file:
+        with reading(path, start) as file:
             while line := file.readline(LONGEST_LINE):
                 if len(line) == LONGEST_LINE:
                     raise RecordError(f"{path} holds a line of more than {LONGEST_LINE} bytes, which is no row of a record; copy it again")

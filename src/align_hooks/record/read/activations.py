@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from align_hooks.errors import RecordError
 from align_hooks.names.points import GRADIENT, in_order, is_of_experts
 from align_hooks.quantities import activations as files
+from align_hooks.record.format.descriptions import ActivationHeader, Extent
 from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import ActivationHeader, Extent, in_header
 from align_hooks.record.format.sequence import in_order as in_sequence
 from align_hooks.record.format.sketch import COLUMNS, PROJECTIONS, ROWS, signs
+from align_hooks.record.format.structured import in_header
 from align_hooks.record.read.batch import interleaved
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.settings import PREFIX

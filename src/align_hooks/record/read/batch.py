@@ -11,9 +11,9 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.record.format import layout
 from align_hooks.record.format.batch_arrays import id_range, is_causal
+from align_hooks.record.format.descriptions import Description
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import Description
 from align_hooks.record.format.sequence import Slices, in_order
 from align_hooks.record.format.stored_tensor import CHANGED
 from align_hooks.record.read.run_files import BatchSource

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.extras import needing
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.sums import norm_columns
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format.layout import Array, JsonObject
-from align_hooks.record.format.schema import LARGEST, Norm, NormRow, structured
+from align_hooks.record.format.rows import LARGEST, Norm, NormRow
 from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.lines import Lines
 
 

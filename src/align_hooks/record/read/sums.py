@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.quantities.registry import SKETCHES
-from align_hooks.record.format.schema import SketchRow, structured
+from align_hooks.record.format.rows import SketchRow
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import DEFINITION, sketch
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.lines import Lines
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.tensors import Tensors

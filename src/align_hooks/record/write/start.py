@@ -22,8 +22,9 @@ from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record.format import crash_stack, folder, layout
 from align_hooks.record.format.files import read_sealed
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.format.schema import Facts, Manifest, structured
+from align_hooks.record.format.schema import Facts, Manifest
 from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.committed import Committed, read_committed
 from align_hooks.record.write import directory_lock
 from align_hooks.settings import PREFIX, Settings

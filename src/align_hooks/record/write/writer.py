@@ -25,9 +25,10 @@ from align_hooks.record.format import digests, folder, layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.files import read_sealed
 from align_hooks.record.format.layout import Array, JsonObject
-from align_hooks.record.format.schema import Facts, structured
+from align_hooks.record.format.schema import Facts
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import DEFINITION
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.committed import Committed
 from align_hooks.record.write import atomic, directory_lock, plan, start, step_files
 from align_hooks.settings import PREFIX, Settings
