@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.process.ranks import Launch
-from align_hooks.record.check import self_check
+from align_hooks.record.check.step_checks import other_weights, suspects, unequal_numbers
 from align_hooks.record.format import digests, layout
 from align_hooks.record.format.rows import RankRow
 from align_hooks.record.format.schema import Manifest
@@ -151,7 +151,7 @@ def test_rows_side_by_side_are_merged_and_checked_as_they_are_one_by_one(
     assert list(map(as_text, run.rows)) == list(map(as_text, one_by_one))
     for step in run.steps:
         rows = run.rank_rows(step)
-        assert step in self_check.suspects(run) or [*self_check.agreed(rows, step), *self_check.weighed(run, rows, step)] == []
+        assert step in suspects(run) or [*unequal_numbers(rows, step), *other_weights(run, rows, step)] == []
     of_all = [row for step in run.steps for row in run.rank_rows(step).values()]
     assert run.unrecorded_inputs == sorted({name for row in of_all for name in row.unrecorded_inputs})
     assert {reason.value for reason in run.unseen} == {word for row in of_all for word in row.unseen} - {"of a later version"}

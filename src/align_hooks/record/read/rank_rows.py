@@ -36,7 +36,7 @@ NUMBERS = (
     *("loss_scale", "seconds", "squared"),
 )
 SPREADS = ("least_by_count", "most_by_count", "least_by_micro_batch", "most_by_micro_batch")
-"""Extremes of a token's weight (:func:`.self_check.weighed`), also times its micro-batch's tokens; NaN is unknown."""
+"""Extremes of a token's weight (:func:`.step_checks.other_weights`), also times its micro-batch's tokens; NaN is unknown."""
 WHOLE, KNOWN, SKIPPED, FLOAT, NO_TERMS, TERMS = (1 << bit for bit in range(6))
 """Bits of a row: loss of all ranks; ``skipped`` known; ``skipped`` true; ``valid_tokens`` a float; no loss terms; some loss terms
 (neither of the two: unknown)."""
