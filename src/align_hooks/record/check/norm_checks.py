@@ -29,7 +29,7 @@ class NormRecheck:
     same: float | None
     """The square by the framework's arithmetic; None where a rank's part is unknown."""
     exact: float | None
-    """The square by the definition of :mod:`.norms`; None where a rank's part is unknown."""
+    """The square by the definition of :mod:`.format.norms`; None where a rank's part is unknown."""
     ranks: int
     """The number of ranks that recorded the norm."""
     expected: int

@@ -56,7 +56,7 @@ class RankRow(ScalarRow, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     unseen: tuple[str, ...] = ()
     """Words of :mod:`.missing_batch`."""
     files: Json = None
-    """Step and name of each file or row that this row lists, to its digest; checked by :mod:`.committed`."""
+    """Step and name of each file or row that this row lists, to its digest; checked by :mod:`.read.committed`."""
     rank: Json = None
     """The rank, checked by :mod:`.read.rows`."""
     segment: str

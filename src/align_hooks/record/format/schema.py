@@ -84,7 +84,7 @@ class ReplayedSteps(Struct, frozen=True):
 
 
 class DistilledFacts(Struct, frozen=True):
-    """The parts of a run that its distilled record (:mod:`.distill`) lacks."""
+    """The parts of a run that its distilled record (:mod:`.record.distill`) lacks."""
 
     left_out: dict[str, str] = {}
     """Quantity to the steps, as text, that the run recorded and this record lacks."""

@@ -25,7 +25,7 @@ class Committed:
 
     rows: RankRows
     listed: dict[str, dict[int, str]]
-    """Name of :mod:`.layout` to step to digest."""
+    """Name of :mod:`.format.layout` to step to digest."""
     counts: Counter[str]
     """Segment to the number of its distinct rows."""
 

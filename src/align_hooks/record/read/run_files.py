@@ -107,7 +107,7 @@ class RunFiles:
         return {rank: self.source(step, rank).described() for rank in self.manifests}
 
     def file(self, rank: int, step: int, name: str) -> tuple[Path, str]:
-        """Return the path and the digest of a step's file, by its name in :mod:`.layout`.
+        """Return the path and the digest of a step's file, by its name in :mod:`.format.layout`.
 
         Raises RecordError where the file is missing or not listed, and where a link leads out of the run.
         """
@@ -121,7 +121,7 @@ class RunFiles:
         return step in self.recorded(rank, name)
 
     def recorded(self, rank: int, name: str) -> Mapping[int, str]:
-        """Return the steps of a rank's file or row, by its name in :mod:`.layout`, each with its digest."""
+        """Return the steps of a rank's file or row, by its name in :mod:`.format.layout`, each with its digest."""
         return self.committed[rank].listed.get(name, {})
 
     def source(self, step: int, rank: int) -> BatchSource:

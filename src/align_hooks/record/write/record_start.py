@@ -41,7 +41,7 @@ class RecordStart:
     restarts: int = 0
     """How often the job's launcher restarted the job into this record."""
     kept: set[str] = field(default_factory=set)
-    """Names of :mod:`.layout` that the steps of earlier starts have, as far as these stay."""
+    """Names of :mod:`.format.layout` that the steps of earlier starts have, as far as these stay."""
     _claim: directory_lock.DirectoryLock | None = None
     _manifest: JsonObject = field(default_factory=dict)
     _earlier: start.Earlier | None = None

@@ -2,7 +2,7 @@
 
 Nothing of an earlier record changes before the model is built, so a start that fails before that does no harm. Then
 the rename of one file, the rank's manifest, replaces the earlier record, or ends it where this one goes on
-(:mod:`.committed`). Files that do not count any more are deleted afterwards.
+(:mod:`.read.committed`). Files that do not count any more are deleted afterwards.
 """
 
 from __future__ import annotations

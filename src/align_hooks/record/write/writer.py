@@ -49,12 +49,12 @@ class Writer(RecordStart):
         self._count(scalars.SCALARS)
 
     def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, object]] = ()) -> None:
-        """Append the squared sums of this rank's shards, copies included; ``taken`` are members of :class:`.schema.Norm`."""
+        """Append the squared sums of this rank's shards, copies included; ``taken`` are members of :class:`.rows.Norm`."""
         content = {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]}
         self.row(local_norms.LOCAL_NORMS, step, content)
 
     def sketches(self, kind: Quantity, step: int, sums: Mapping[str, Sequence[float]]) -> None:
-        """Append the sketches of gradients or weights (:mod:`.sketch`), without copies."""
+        """Append the sketches of gradients or weights (:mod:`.format.sketch`), without copies."""
         named = {name: list(of_tensor) for name, of_tensor in sums.items()}
         self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": named})
 
