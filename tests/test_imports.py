@@ -209,10 +209,10 @@ def test_nothing_imports_an_entrance() -> None:
 IMPORTS_OF_OURS = {
     "comparison": """
         comparison data_file extras messages families.registry names.blocks names.points quantities settings process.work process.storage
-        record.reader record.inventory record.batch_statistics record.check.self_check
-        record.format.ending record.format.layout record.format.schema record.format.shard record.format.state record.format.stored_tensor
-        record.format.terms record.read.activations record.read.batch record.read.batch_digests record.read.loss_weights
-        record.read.problems record.read.routing record.read.tensors
+        record.reader record.inventory record.batch_statistics record.check.contradictions record.check.self_check
+        record.format.ending record.format.layout record.format.rows record.format.schema record.format.shard record.format.state
+        record.format.stored_tensor record.format.terms record.read.activations record.read.batch record.read.batch_digests
+        record.read.loss_weights record.read.problems record.read.routing record.read.tensors
     """,
     "report": """
         comparison.verdict comparison.finding comparison.stage_result comparison.stages
@@ -236,9 +236,10 @@ def test_what_a_package_imports_of_ours(package: str) -> None:
 
 
 def test_a_record_is_checked_where_it_is_read() -> None:
-    """What checks JSON is one module's; the others take its structures apart and put them together. Another tool's is its reader's."""
+    """The format's modules check JSON, and the reader of rows those; another tool's is its reader's."""
     checking = [name for name in MODULES if imports(name) & {"msgspec.convert", "msgspec.Struct"}]
-    assert checking == ["align_hooks.evidence.dumps.msprobe", "align_hooks.record.format.schema"]
+    types = ("format.descriptions", "format.rows", "format.schema", "format.structured", "read.rows")
+    assert checking == ["align_hooks.evidence.dumps.msprobe", *(f"align_hooks.record.{name}" for name in types)]
 
 
 def test_everything_but_the_families_asks_their_registry() -> None:

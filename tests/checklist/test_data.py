@@ -14,7 +14,7 @@ from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import message
-from align_hooks.record.batch_statistics import BatchStatistics, look
+from align_hooks.record.batch_statistics import BatchStatistics, statistics_of
 from checklist.exercises import DATA, OLD, keys, megatron, mindformers, row
 from checklist.wheels import older
 
@@ -121,7 +121,7 @@ TOKENS = np.arange(8).reshape(2, 4)
 
 
 def batches(tokens: Any = TOKENS, **more: Any) -> BatchStatistics:
-    return look(((step, {"tokens": tokens, **more}) for step in range(3)), None, {})
+    return statistics_of(((step, {"tokens": tokens, **more}) for step in range(3)), None, {})
 
 
 def test_the_same_recorded_batches_make_all_that_orders_them_harmless() -> None:

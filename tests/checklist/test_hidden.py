@@ -15,7 +15,7 @@ from align_hooks.checklist.result import as_read, check
 from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.messages import message, sentences
-from align_hooks.record.batch_statistics import BatchStatistics, Occurs, look
+from align_hooks.record.batch_statistics import BatchStatistics, Occurs, statistics_of
 from checklist.exercises import DATA, EXPERTS, LATENT, NEW, OLD, keys, megatron, mindformers, row
 
 COLUMNS = "train_dataset.input_columns: [input_ids, labels, loss_mask{more}]"
@@ -93,7 +93,7 @@ EVERY, ENDS = np.ones((2, 4)), np.array([[1.0, 1, 1, 0], [1, 1, 0, 0]])
 
 def seen(mask: Any = EVERY, *ids: int, labels: Any = None, steps: int = 2) -> BatchStatistics:
     arrays = {"tokens": TOKENS, "loss_mask": mask, **({} if labels is None else {"labels": labels})}
-    return look(((step, arrays) for step in range(steps)), None, {}, ids=ids or (0, 9))
+    return statistics_of(((step, arrays) for step in range(steps)), None, {}, ids=ids or (0, 9))
 
 
 def test_how_often_an_id_is_a_token_and_how_often_one_that_counts_follows() -> None:

@@ -12,7 +12,7 @@ from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.batch_statistics import BatchStatistics, look, side_by_side, weigh_alike
+from align_hooks.record.batch_statistics import BatchStatistics, side_by_side, statistics_of, weigh_alike
 from checklist.exercises import NEW, OLD, megatron, mindformers
 from worded import ids
 
@@ -169,12 +169,12 @@ def place(step: int, row: int) -> Message:
 
 
 def seen(*steps: dict[str, Any], vocabulary: int | None = 1000, **special: int) -> BatchStatistics:
-    return look(batches(*steps), vocabulary, special)
+    return statistics_of(batches(*steps), vocabulary, special)
 
 
 def test_an_id_in_the_padding_of_the_embedding_is_noted_and_reads_nothing_beyond_it() -> None:
     for rows, where in ((168, "notes"), (167, "problems"), (None, "problems")):
-        result = look(batches({}, {}), 167, {}, rows=rows)
+        result = statistics_of(batches({}, {}), 167, {}, rows=rows)
         assert result.largest == 167
         assert ids(*getattr(result, where)) == ["batches.in_the_padding" if where == "notes" else "batches.above"]
 
@@ -245,7 +245,7 @@ def test_special_ids_are_counted_with_and_without_the_mask() -> None:
 
 def test_samples_are_decoded_the_first_and_the_odd_ones() -> None:
     odd = np.array([[7] * 32, [*range(50, 82)]])
-    result = look(batches({}, {"tokens": odd}), 1000, {}, lambda ids: f"{len(ids)} ids from {ids[0]}")
+    result = statistics_of(batches({}, {"tokens": odd}), 1000, {}, lambda ids: f"{len(ids)} ids from {ids[0]}")
     assert result.decoded == [(place(0, 0), "32 ids from 40"), (place(1, 0), "32 ids from 7")]
 
 
@@ -257,7 +257,7 @@ def test_two_runs_side_by_side() -> None:
     assert side_by_side(one, seen({"tokens": TOKENS + 500}, {})) == (apart, False)
     apart = message("two_runs.other_arrays", name="loss_mask", differing=1, steps=2, step=0, iteration=1)
     assert side_by_side(one, seen({"loss_mask": np.eye(2, 32)}, {})) == (apart, False)
-    assert side_by_side(seen({}), look([], 10, {})) == (message("two_runs.no_step"), None)
+    assert side_by_side(seen({}), statistics_of([], 10, {})) == (message("two_runs.no_step"), None)
 
 
 def weighing(*weights: float) -> BatchStatistics:

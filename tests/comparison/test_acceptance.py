@@ -13,7 +13,7 @@ from align_hooks.cli import app
 from align_hooks.comparison.acceptance import AcceptanceOutcome, acceptance, observed, outcome
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from invoked import Result, invoke
 from synthetic import row, scalars_only
 from worded import words

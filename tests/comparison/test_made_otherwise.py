@@ -12,7 +12,7 @@ from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.stage_result import FaultLocation, Reason, Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message
-from align_hooks.record.batch_statistics import look, side_by_side
+from align_hooks.record.batch_statistics import side_by_side, statistics_of
 from align_hooks.record.format.missing_batch import Unseen
 from align_hooks.report.text import blamed
 from comparison.conftest import Compared, asking, stage
@@ -161,7 +161,7 @@ def test_samples_relate_in_the_words_of_the_check(compared: Compared, bend: Any,
     reference, candidate = Synthetic(), Synthetic()
     bend(candidate)
     outcome = compared(candidate, against=reference)
-    checked, _ = side_by_side(*(look(run.batches.items(), None, {}) for run in (reference, candidate)))
+    checked, _ = side_by_side(*(statistics_of(run.batches.items(), None, {}) for run in (reference, candidate)))
     assert outcome.headline.parts[0] == checked
     assert (checked.id, outcome.blame.causes) == (f"two_runs.{said}", (cause,))
     assert ids(outcome.next)[0] != "next.mend_making"

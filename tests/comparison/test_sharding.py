@@ -17,7 +17,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Joined, Message, Side, all_of, message, rendered, sentences, terms
-from align_hooks.record.check.self_check import Contradiction, ContradictionKind
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
 from comparison.conftest import stage
 from sharded import Array, Grid, Model, write
 from synthetic import NAMES, Synthetic

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.record.read import committed
+from align_hooks.record.format import digests
 from align_hooks.record.write import atomic, start
 from align_hooks.record.write.writer import Writer
 from chosen import every
@@ -54,7 +54,7 @@ def in_place(path: Path, content: bytes) -> str:
     """A file that is written under its own name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return committed.digests.xxh3(content)
+    return digests.xxh3(content)
 
 
 def too_much(run: Path, rank: int, steps: object) -> None:

@@ -31,7 +31,7 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.distill import distill
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.write import writer
+from align_hooks.record.write import record_start
 from align_hooks.record.write.step_files import StepBatch
 from checklist.exercises import BASES, MEGATRON, NEW, OLD
 from checkpoints.models import Sizes, huggingface, tensors
@@ -62,8 +62,8 @@ def the_same() -> Iterator[None]:
     """Run ids count, no time passes, and a path stays as it was given, so that no record holds where it was made."""
     numbers = itertools.count()
     with (
-        patch.object(writer, "datetime", Always),
-        patch.object(writer.secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}"),
+        patch.object(record_start, "datetime", Always),
+        patch.object(record_start.secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}"),
         patch.object(settings, "path_of", Path),
         patch.object(Path, "resolve", lambda path, strict=False: path),
     ):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from align_hooks import open_run
 from align_hooks.cli import app
@@ -58,7 +59,9 @@ def short(run: Run, tmp_path: Path) -> Run:
 
 
 def test_what_is_no_tensor_is_what_the_run_has(run: Run, short: Run) -> None:
-    assert short.scalars() == run.scalars() and short.rank_rows(1) == run.rank_rows(1)
+    assert short.scalars() == run.scalars()
+    kept, recorded = (replace(each.rank_rows(1)[0], files=None) for each in (short, run))  # tensors are no longer listed
+    assert kept == recorded
     assert short.manifests[0].parameters == run.manifests[0].parameters
     for key in ("optimizer", "run_id", "model"):
         assert getattr(short.facts, key) == getattr(run.facts, key)

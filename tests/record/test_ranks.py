@@ -16,7 +16,7 @@ from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
-from align_hooks.record.check.self_check import ContradictionKind
+from align_hooks.record.check.contradictions import ContradictionKind
 from align_hooks.record.format.norms import squared_sum
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION

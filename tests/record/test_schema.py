@@ -9,7 +9,9 @@ from msgspec import to_builtins
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
-from align_hooks.record.format.schema import Facts, NormRow, ScalarRow, structured
+from align_hooks.record.format.rows import NormRow, ScalarRow
+from align_hooks.record.format.schema import Facts
+from align_hooks.record.format.structured import structured
 from rewritten import edit, edit_rows
 from synthetic import Synthetic
 

@@ -11,7 +11,7 @@ from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
-from align_hooks.record.check.self_check import Contradiction, ContradictionKind, Statement, Weighing, Witness
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Weighing, Witness
 from align_hooks.record.read.problems import ProblemKind
 from rewritten import bend, bend_rows, edit_rows, relisted
 from sharded import Grid, Model, write

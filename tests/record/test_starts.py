@@ -11,7 +11,8 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
-from align_hooks.record.format.schema import Facts, structured
+from align_hooks.record.format.schema import Facts
+from align_hooks.record.format.structured import structured
 from align_hooks.record.verify import verify
 from align_hooks.record.write import start
 from align_hooks.record.write.writer import Writer

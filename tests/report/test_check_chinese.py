@@ -25,7 +25,7 @@ from align_hooks.configuration.values import Configuration, SourceLocation, Valu
 from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.catalogue import CATALOGUES
-from align_hooks.record.batch_statistics import look
+from align_hooks.record.batch_statistics import statistics_of
 from align_hooks.record.format.schema import Table
 from align_hooks.report import check_page, frame
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
@@ -209,7 +209,7 @@ def test_traps_of_older_models_and_of_megatron() -> None:
 
 def looked(*batches: dict[str, Any], decode: Any = None) -> Any:
     arrays = [(step, {name: np.asarray(value) for name, value in one.items()}) for step, one in enumerate(batches)]
-    return look(arrays, 256, {"pad_token_id": 5, "bos_token_id": 1}, decode)
+    return statistics_of(arrays, 256, {"pad_token_id": 5, "bos_token_id": 1}, decode)
 
 
 ROWS_OF_IDS = np.arange(64).reshape(1, 64)

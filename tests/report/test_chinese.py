@@ -20,7 +20,8 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import CHINESE, Side, message, rendered
-from align_hooks.record.check.self_check import Contradiction, ContradictionKind, NormRecheck, Statement, Witness, recomputed
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
+from align_hooks.record.check.norm_checks import NormRecheck, recomputed
 from align_hooks.record.format.ending import HowEnded, InterruptedWrite
 from align_hooks.record.format.norms import squared_sum
 from align_hooks.record.format.storage_limitations import NO_LINKS, NO_LOCKS, NO_SYNC

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.verdict import Criterion, Judgement
 from align_hooks.messages import Message, message, sentences
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 
 GLOBAL_NORM = 0.10
 STEPS, HOURS, LEAST = 5000, 12.0, 1000

@@ -10,7 +10,8 @@ from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.metrics.limits import CLIPPING, SETTING
 from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.verdict import Curve, RunSummary
-from align_hooks.record.format.schema import Rate, ScalarRow
+from align_hooks.record.format.rows import ScalarRow
+from align_hooks.record.format.schema import Rate
 from align_hooks.record.reader import Run
 
 CURVES: dict[str, Callable[[ComparisonContext, int], float]] = {

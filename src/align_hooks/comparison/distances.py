@@ -22,7 +22,7 @@ from align_hooks.comparison.metrics.streams import Moved, Task, measure, norm_of
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.work import ALONE, WorkPool
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run
 

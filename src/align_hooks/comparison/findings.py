@@ -17,8 +17,9 @@ from align_hooks.comparison.settings.recorded import equal
 from align_hooks.comparison.stage_result import StageInfo, StageResult, Status
 from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.process.work import WorkPool
-from align_hooks.record.check.self_check import Contradiction, ContradictionKind
-from align_hooks.record.format.schema import Rate, ScalarRow
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
+from align_hooks.record.format.rows import ScalarRow
+from align_hooks.record.format.schema import Rate
 
 WORST = 10
 NUMBERS = (Metric.LOSS, Metric.LOCAL_NORMS)

@@ -21,7 +21,8 @@ from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.weights import NO_FAMILY, unknown_of
 from align_hooks.record.batch_statistics import of_data
 from align_hooks.record.check.self_check import SelfCheck
-from align_hooks.record.format.schema import HookCount, ScalarRow
+from align_hooks.record.format.rows import ScalarRow
+from align_hooks.record.format.schema import HookCount
 from align_hooks.record.inventory import Holding
 from align_hooks.record.read.problems import Problem
 from align_hooks.record.reader import Run

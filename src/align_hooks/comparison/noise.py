@@ -28,7 +28,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings, show
 from align_hooks.messages import Argument, Joined, Message, message
 from align_hooks.process.work import ALONE, WorkPool
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.reader import Run
 
 FACTOR, MOVED_IN_HALF = 3.0, 1.0

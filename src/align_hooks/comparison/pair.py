@@ -17,7 +17,7 @@ from align_hooks.comparison.metrics.streams import Task, measure
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.reader import Run
 
 
@@ -209,7 +209,7 @@ class Pair:
         unlike = np.zeros(len(steps), bool)
         for rank, of_rank in ours.items():
             other = theirs[rank]
-            unlike |= of_rank.kept | other.kept | (getattr(of_rank, column) != getattr(other, column))
+            unlike |= of_rank["kept"] | other["kept"] | (of_rank[column] != other[column])
         return [step for step, apart in zip(steps, unlike.tolist(), strict=True) if apart]
 
     def tokens(self) -> tuple[list[int], list[int]]:
@@ -218,10 +218,11 @@ class Pair:
         ours, theirs = (run.columns(steps) for run in self.runs)
         known, alone, apart = np.zeros((3, len(steps)), bool)
         for rank, of_rank in ours.items():
-            here, there = of_rank.tokens > 0, theirs[rank].tokens > 0
+            mine, other = of_rank["token_digest"], theirs[rank]["token_digest"]
+            here, there = mine > 0, other > 0
             known |= here & there
             alone |= here != there
-            apart |= here & there & (of_rank.tokens != theirs[rank].tokens)
+            apart |= here & there & (mine != other)
         at = np.array(steps, np.int64)
         return at[known & ~alone].tolist(), at[apart].tolist()
 

@@ -94,9 +94,13 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def reading(path: Path) -> BinaryIO:
-    """Open a regular file to read line by line; raises as :func:`opened` does."""
-    return cast("BinaryIO", io.BufferedReader(_Stream(path), PIECE) if is_remote(path) else io.BufferedReader(open_regular(path)))
+def reading(path: Path, start: int = 0) -> BinaryIO:
+    """Open a regular file to read line by line from a byte on; raises as :func:`opened` does."""
+    if is_remote(path):
+        return cast("BinaryIO", io.BufferedReader(_Stream(path, start), PIECE))
+    file = io.BufferedReader(open_regular(path))
+    file.seek(start)
+    return cast("BinaryIO", file)
 
 
 def exists(path: Path) -> bool:
@@ -170,10 +174,10 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class _Stream(io.RawIOBase):
-    """An object of a storage from its first byte on."""
+    """An object of a storage from a byte on."""
 
-    def __init__(self, path: Path) -> None:
-        self._object, self._at = _Remote(path), 0
+    def __init__(self, path: Path, start: int) -> None:
+        self._object, self._at = _Remote(path), start
 
     def readable(self) -> bool:
         return True

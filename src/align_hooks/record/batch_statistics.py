@@ -1,8 +1,8 @@
-"""Recorded batches, looked at one by one: what the guide's data check asks to be done by eye.
+"""Statistics of recorded batches: the data check that the guide asks to be done by eye.
 
-Ids within the vocabulary, labels that are the next token, what the loss mask leaves out, special ids, samples that repeat, and samples
-that no text makes: one id over and over, nothing that counts. Two looks beside each other say how the samples of two runs relate.
-``check``, ``compare`` and ``show`` have it from here, so that they say the same.
+Problems are ids outside the vocabulary, labels that are not the next token, and samples that no text makes: one id over
+and over, or nothing that counts. Notes are special ids that count and repeated samples. ``check``, ``compare`` and
+``show`` report the same statistics.
 """
 
 from __future__ import annotations
@@ -24,57 +24,65 @@ from align_hooks.record.read.loss_weights import weights_of_tokens
 from align_hooks.record.reader import Run
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
-"""What makes text of ids."""
+"""A tokenizer's decoding of ids to text."""
 SHORTEST, FEW = 32, 0.02
-"""A sample of at least so many tokens is odd if the different ids among them are no more than this part."""
+"""The fewest tokens of a sample that may be odd, and the largest share of different ids in an odd sample."""
 SHOWN, WORDS = 3, 48
-"""Samples that are decoded or told of, and tokens of each that is decoded."""
+"""The most samples that are decoded or reported, and the tokens of each that are decoded."""
 ARRAYS = ("tokens", "labels", "loss_mask")
 ALIKE = 1e-9
-"""How far two weights of a token may be apart, relative: each is made in fp64."""
+"""The largest relative distance of two equal weights of a token, both computed in fp64."""
 WEIGHTS = "weights"
-"""The name under which a look is handed what each token weighs (:mod:`.loss_weights`)."""
+"""The name of the array of tokens' weights in the objective (:mod:`.read.loss_weights`)."""
 Place: TypeAlias = tuple[int, int]
 """Step and row of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occurs:
-    """How often an id is a token, and how many of these tokens count or have a token that counts after them in their sample."""
+    """The occurrences of an id among tokens."""
 
     times: int = 0
     followed: int = 0
+    """Occurrences that count, or are followed by a token of their sample that counts."""
 
 
 @dataclass(slots=True)
 class BatchStatistics:
-    """What one run's batches hold.
-
-    ``problems`` are what no training wants, ``notes`` what a reader should know. ``special`` says how often a special id is a token, how
-    often it is one where the loss counts, and the id. ``occurs`` says of other ids how often each is a token. ``samples`` are the places of
-    each sample by its digest, to see repeats and to lay two runs side by side. ``decoded`` is the place and the text of some samples.
-    ``weighs`` has of each step the least and the most that a token that counts weighs, ``[rows, 2]``.
-    """
+    """Statistics of one run's batches."""
 
     steps: list[int] = field(default_factory=list)
     rows: int = 0
     tokens: int = 0
     counted: int = 0
+    """Tokens in the loss."""
     smallest: int | None = None
+    """The lowest id; None without tokens."""
     largest: int | None = None
+    """The highest id; None without tokens."""
     shifted: int = 0
+    """Pairs whose label is the next token."""
     pairs: int = 0
+    """Labels in the loss that have a next token in their sample."""
     special: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Name of a special id to its occurrences, those in the loss, and the id."""
     occurs: dict[int, Occurs] = field(default_factory=dict)
+    """Occurrences of other ids."""
     samples: dict[str, list[Place]] = field(default_factory=dict)
+    """Digest of a sample to all its places."""
     problems: list[Message] = field(default_factory=list)
+    """Faults of the data, the gravest first."""
     notes: list[Message] = field(default_factory=list)
+    """Properties of the data that may be intended."""
     decoded: list[tuple[Message, str]] = field(default_factory=list)
+    """Place and text of some samples."""
     digests: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Step to the digest of each array."""
     weighs: dict[int, Array] = field(default_factory=dict)
+    """Step to the smallest and the largest weight of a token in the loss, ``[rows, 2]``."""
 
     def add(self, step: int, batch: Mapping[str, Array], special: Mapping[str, int | None], decode: Decode | None = None) -> None:
-        """Look at the batch of a step: see :func:`look`."""
+        """Add the batch of a step; arguments as of :func:`statistics_of`."""
         self.steps.append(step)
         arrays = {name: np.asarray(array) for name, array in batch.items() if name in ARRAYS}
         if "tokens" not in arrays or arrays["tokens"].dtype.kind not in "iu":
@@ -99,7 +107,7 @@ class BatchStatistics:
             self.weighs[step] = np.stack([least, weights.max(axis=1)], axis=1)
 
 
-def look(
+def statistics_of(
     batches: Iterable[tuple[int, Mapping[str, Array]]],
     vocabulary: int | None,
     special: Mapping[str, int | None],
@@ -107,11 +115,10 @@ def look(
     rows: int | None = None,
     ids: Iterable[int] = (),
 ) -> BatchStatistics:
-    """Look at every batch in turn, and hold no more than one; ``special`` are ids by name, ``decode`` is a tokenizer's, ``rows`` are those
-    of the embedding, with padding, and ``ids`` others that are to be counted.
+    """Return statistics of batches, of which memory holds one at a time.
 
-    A batch is its step and its arrays: tokens and labels (int, [rows, length]), loss mask (float, of the same shape), and what each token
-    weighs, where that is known.
+    A batch is its step and its arrays, ``[rows, length]``: int tokens and labels, a float loss mask, and the tokens'
+    weights where known. ``special`` are ids by name, ``rows`` those of the embedding with padding, ``ids`` others to count.
     """
     seen = BatchStatistics(occurs=dict.fromkeys(ids, Occurs()))
     for step, batch in batches:
@@ -123,7 +130,7 @@ def look(
 def of_run(
     run: Run, special: Mapping[str, int | None], decode: Decode | None = None, progress: Progress = silent, ids: Iterable[int] = ()
 ) -> BatchStatistics | None:
-    """A look at every batch that a run recorded; None where it recorded none."""
+    """Return statistics of every batch that a run recorded; None without batches."""
     steps = run.batch_steps()
     if not steps:
         return None
@@ -133,23 +140,23 @@ def of_run(
             progress(message("progress.batch", step=step, iteration=step + 1), index, len(steps))
             yield step, arrays_of(run, run.batch(step, ARRAYS))
 
-    return look(batches(), vocabulary_of(run), special, decode, run.facts.padded_vocabulary, ids)
+    return statistics_of(batches(), vocabulary_of(run), special, decode, run.facts.padded_vocabulary, ids)
 
 
 def arrays_of(run: Run, batch: Batch) -> dict[str, Array]:
-    """The arrays that a look is handed of a run's batch."""
+    """Return the arrays of a run's batch for its statistics."""
     weights = weights_of_tokens(batch, bool(run.facts.training.per_token_loss))
     return batch.arrays() | ({} if weights is None else {WEIGHTS: weights})
 
 
 def vocabulary_of(run: Run) -> int | None:
-    """How many ids a run's model knows; None where no record says."""
+    """Return the number of ids of a run's model; None where unknown."""
     size = run.facts.model.get("vocab_size") or run.facts.padded_vocabulary
     return size if isinstance(size, int) else None
 
 
 def digest(array: Array) -> str:
-    """What tells two arrays apart, whatever type they were recorded in."""
+    """Return the digest of an array's numbers, equal for all recorded types."""
     return hashlib.sha256(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64)).hexdigest()
 
 
@@ -191,7 +198,7 @@ def _place(place: Place) -> Message:
 
 
 def conclude(seen: BatchStatistics, vocabulary: int | None, rows: int | None = None) -> None:
-    """Add the problems of the whole, the gravest first, once every batch was looked at."""
+    """Add the problems of all batches together, the gravest first, once every batch was added."""
     first: list[Message] = []
     if seen.smallest is not None and seen.smallest < 0:
         first.append(message("batches.below", id=seen.smallest))
@@ -221,18 +228,18 @@ def conclude(seen: BatchStatistics, vocabulary: int | None, rows: int | None = N
 
 
 def problems_of(seen: BatchStatistics | None) -> list[Message]:
-    """The first problems of a look, and how many more there are: a sample that is odd seldom comes alone."""
+    """Return the first problems, and the number of further ones: an odd sample seldom comes alone."""
     problems = seen.problems if seen is not None else []
     more = [message("batches.more_problems", count=len(problems) - SHOWN)] if len(problems) > SHOWN else []
     return [*(message("batches.problem", what=problem) for problem in problems[:SHOWN]), *more]
 
 
 def of_data(run: Run) -> Iterator[Message]:
-    """What is wrong with the recorded batches, as ``check`` says it, and whether the loss mask was seen."""
+    """Yield problems of the recorded batches, as ``check`` reports them, and a loss mask that was not seen."""
     try:
         seen = of_run(run, {})
         unseen = [run.batch(step, ("tokens", "loss_mask")) for step in run.batch_steps()[:1]]
-    except RecordError:  # what is not whole is told by what holds digests against it
+    except RecordError:  # the check of digests reports an incomplete file
         return
     yield from problems_of(seen)
     for batch in unseen:
@@ -243,12 +250,12 @@ def of_data(run: Run) -> Iterator[Message]:
 
 
 def shared_steps(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> list[int]:
-    """Steps whose batch was looked at in both runs, ascending."""
+    """Return the steps with statistics of both runs, ascending."""
     return sorted(reference.digests.keys() & candidate.digests.keys()) if reference is not None and candidate is not None else []
 
 
 def side_by_side(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> tuple[Message | None, bool | None]:
-    """How the two runs' samples relate, and whether they are the same; None where no step of both was recorded, or looked at."""
+    """Describe how two runs' samples relate, and say whether they are equal; None without statistics of a common step."""
     if reference is None or candidate is None:
         return None, None
     shared = shared_steps(reference, candidate)
@@ -273,14 +280,16 @@ def side_by_side(reference: BatchStatistics | None, candidate: BatchStatistics |
 
 
 def _times(seen: BatchStatistics, steps: Sequence[int]) -> Counter[str]:
-    """How often each sample occurs at some steps."""
+    """Return the number of occurrences of each sample at some steps."""
     among = {*steps}
     return Counter({sample: times for sample, places in seen.samples.items() if (times := sum(step in among for step, _ in places))})
 
 
 def weigh_alike(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> bool | None:
-    """Whether both runs weigh the tokens of their common steps alike in what they differentiate; None where they had other tokens or
-    masks, or that is not on record."""
+    """Return whether both runs' objectives weigh the tokens of their common steps equally.
+
+    None where tokens or masks differ, or were not recorded.
+    """
     if reference is None or candidate is None:
         return None
     shared = sorted(reference.weighs.keys() & candidate.weighs.keys())

@@ -1,8 +1,8 @@
-"""A run as one small file, a reference that a repository can hold: everything but its tensors, of which it has sketches.
+"""A run as one small file, a reference that a repository can hold: all but its tensors, of which the file has sketches.
 
-The file is a zip of a record. It keeps every rank's manifest and rows of scalars, and of the steps that are chosen local norms, batches,
-sketches, experts' choices and the sums of activations. A tensor that was stored is sketched. What the run was asked to record becomes what
-the file holds, so that a comparison misses nothing that was left out on purpose. The same run makes the same bytes.
+The file is a zip of a record. It keeps every rank's manifest and rows of scalars, and local norms, batches, sketches,
+experts' choices and sums of activations of the chosen steps. The settings become the steps that the file holds, so that
+a comparison misses nothing that was left out on purpose. The same run makes the same bytes.
 """
 
 from __future__ import annotations
@@ -43,22 +43,26 @@ from align_hooks.record.write import atomic
 from align_hooks.settings import PREFIX, Steps
 
 KEPT: tuple[Quantity, ...] = tuple(kind for kind in KINDS if not kind.copies)
-"""What a distilled run may hold: all that is not as large as the model."""
+"""Quantities of a distilled run: all that are smaller than the model."""
 CHOICES = tuple(switch.name for switch in SWITCHES if all(kind in KEPT for kind in asked_by(switch)))
-"""The names of those of which steps can be chosen, as variables ask for them."""
+"""The names, as in variables, of the settings whose steps can be chosen."""
 ALL = Steps.parse("all")
+OF_LINE = ("files", "rank", "segment")
+"""Members of a row that are written anew."""
 DROPPED = ("segments", "files", "deleting", "storage_limitations", "planned_bytes")
-"""Members of a manifest that speak of the directory in which the run was recorded."""
+"""Members of a manifest about the directory in which the run was recorded."""
 
 
 @dataclass(frozen=True)
 class DistilledRecord:
-    """``files`` are those of the record, name to content. ``kept`` maps each quantity to the steps that they hold of it, and ``left_out``
-    to those, as text, that the run recorded and they do not hold."""
+    """A distilled run."""
 
     files: Mapping[str, bytes] = field(repr=False)
+    """Name to content."""
     kept: Mapping[str, Sequence[int]]
+    """Quantity to the steps in the files."""
     left_out: Mapping[str, str]
+    """Quantity to the steps, as text, that the run recorded and the files lack."""
 
     @cached_property
     def content(self) -> bytes:
@@ -67,7 +71,7 @@ class DistilledRecord:
 
     @property
     def sizes(self) -> Counter[str]:
-        """Bytes that each quantity takes in the zip file, :data:`.inventory.OTHER` for files of none."""
+        """Bytes of each quantity in the zip file, :data:`.inventory.OTHER` for other files."""
         sizes: Counter[str] = Counter()
         for name, size in packed_sizes(self.content).items():
             *folders, last = name.split("/")
@@ -75,7 +79,7 @@ class DistilledRecord:
         return sizes
 
     def at(self, path: Path) -> Run:
-        """The run that the zip file holds, as it will be read from ``path``; raises RecordError where anything of it is not whole."""
+        """Return the run in the zip file, as read from ``path``; raises RecordError for an incomplete one."""
         try:
             run = open_run(unpacked(self.content, path, layout.is_file_of_record))
         except ValueError as error:
@@ -86,8 +90,13 @@ class DistilledRecord:
 
 
 def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: WorkPool = ALONE) -> DistilledRecord:
-    """Distil a run, made by ``open_run``. ``choices`` map names of :data:`CHOICES` to the steps that are kept; all are where nothing is
-    said. The workers of ``work`` read tensors. Raises RecordError for a run that is not whole or was made by hand."""
+    """Distil a run, made by ``open_run``; raises RecordError for one that is incomplete or was made by hand.
+
+    Args:
+        run: The run.
+        choices: Names of :data:`CHOICES` to the steps to keep; all steps of any other name.
+        work: The workers that read tensors.
+    """
     refuse(run)
     chosen = choices or {}
     kept = {kind: [step for step in had(run, kind) if step in chosen.get(kind.variable, ALL)] for kind in KEPT}
@@ -107,7 +116,7 @@ def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: WorkPool
 
 
 def too_large(path: Path) -> RecordError:
-    """The error for what one file cannot hold."""
+    """Return the error for a run that is too large for one file."""
     return RecordError(
         f"{path} is more than the {LARGEST >> 20} MiB that a distilled run may hold; keep fewer steps: --batches 0 --sketches 0"
     )
@@ -122,20 +131,19 @@ def refuse(run: Run) -> None:
 
 
 def had(run: Run, kind: Quantity) -> list[int]:
-    """The steps of which a run has a quantity, or can make it: sketches of tensors."""
+    """Return the steps of a quantity in a run; of sketches, those of stored tensors too."""
     return run.steps_of(kind.name) if kind.sketch_of is None else run.sketch_steps(kind.sketch_of.name)
 
 
 def _left_out(run: Run, kind: Quantity, kept: Sequence[int]) -> str:
-    """The steps of a quantity that the run recorded, or was distilled without before, and that are not kept."""
+    """Return the steps, as text, that the run or its source recorded and that are not kept."""
     lost = sorted(set(run.steps_of(kind.name)) - set(kept))
     before = run.facts.distilled.left_out.get(kind.name) if run.facts.distilled is not None else None
     return ",".join(filter(None, [before, ranges(lost)]))
 
 
 def asked(run: Run, kept: Mapping[Quantity, Sequence[int]]) -> JsonObject:
-    """The run's settings, with what the record holds in the place of what was asked for: of sketches the numbers of which every kind is
-    held that the run can have."""
+    """Return the run's settings with the kept steps in place of the requested ones; of sketches, steps that have every possible kind."""
     settings: JsonObject = {**run.facts.settings, WHOLE.name: None}
     for switch in SWITCHES:
         kinds = asked_by(switch)
@@ -147,17 +155,18 @@ def asked(run: Run, kept: Mapping[Quantity, Sequence[int]]) -> JsonObject:
 
 @dataclass(frozen=True)
 class OfRank:
-    """One rank's files in a distilled record; ``kept`` maps each quantity to the steps that are kept."""
+    """One rank's files in a distilled record."""
 
     run: Run
     rank: int
     kept: Mapping[Quantity, Sequence[int]]
+    """Quantity to the kept steps."""
     work: WorkPool
     _listed: dict[int, dict[str, str]] = field(default_factory=dict, init=False)
-    """What the row of a step lists."""
+    """Step to the list of its row."""
 
     def files(self, settings: JsonObject) -> dict[str, bytes]:
-        """Name to content; ``settings`` are those of the run."""
+        """Return name to content, for a run with these settings."""
         files: dict[str, bytes] = {}
         for kind in (kind for kind in KEPT if kind is not SCALARS):
             if not kind.is_rows:
@@ -179,7 +188,7 @@ class OfRank:
         return digests.seal(atomic.encoded(atomic.json_text(kept)))
 
     def _scalars(self, step: int) -> bytes:
-        row = to_builtins(self.run.committed[self.rank].rows[step])
+        row = {key: value for key, value in to_builtins(self.run.committed[self.rank].rows[step]).items() if key not in OF_LINE}
         return digests.seal(self._text({**row, "files": self._listed.get(step, {})})) + b"\n"
 
     def _line(self, kind: Quantity, step: int, content: JsonObject) -> bytes:
@@ -192,12 +201,12 @@ class OfRank:
         return atomic.encoded(atomic.json_text({**row, **ids}, indent=None))
 
     def _list(self, kind: Quantity, number: int, name: str, digest: str) -> None:
-        """Let the row list it in which the run would have: a state stands with the update that makes it, the first with the first step."""
+        """List a file in the row where a run would: a state with the update that makes it, the first with the first step."""
         step = number - 1 if kind.is_state and number > self.run.steps[0] else number
         self._listed.setdefault(step, {})[f"{number}/{name}"] = digest
 
     def _rows(self, kind: Quantity) -> Iterator[tuple[int, JsonObject]]:
-        """The rows of a quantity that are kept; of tensors that were stored, rows of sketches."""
+        """Yield the kept rows of a quantity; of stored tensors, rows of sketches."""
         recorded = self.run.lines(kind.name, self.rank)
         for index, step in enumerate(self.kept[kind]):
             if step in recorded.steps:
@@ -207,7 +216,7 @@ class OfRank:
                 yield step, {"step": step, "definition": DEFINITION, "sums": self._sketches(kind, step)}
 
     def _sketches(self, kind: Quantity, step: int) -> dict[str, list[float]]:
-        """Sketches of this rank's shards of stored tensors."""
+        """Return sketches of this rank's shards of stored tensors."""
         assert kind.sketch_of is not None
         tensors: Tensors = getattr(self.run, kind.sketch_of.name)(step)
         shards = self.run.counted(self.rank, trainable=kind.trainable)
@@ -216,7 +225,7 @@ class OfRank:
         return dict(zip((shard.name for shard in shards), sums, strict=True))
 
     def _of_steps(self, kind: Quantity) -> dict[str, bytes]:
-        """The files of a quantity in the directories of the steps."""
+        """Return the files of a quantity in the directories of the steps."""
         files: dict[str, bytes] = {}
         for step in self.kept[kind]:
             place = layout.step(self.run.path, step, self.rank)

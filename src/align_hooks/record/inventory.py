@@ -110,7 +110,7 @@ def _add(sizes: Counter[str], folder: str, inside: tuple[str, ...]) -> Iterator[
 
 
 def kind_of(inside: tuple[str, ...], name: str) -> str:
-    """The kind of a file, by its folders in the run and its name (:mod:`.layout`)."""
+    """The kind of a file, by its folders in the run and its name (:mod:`.format.layout`)."""
     if not inside[0].startswith("step_"):
         folder = "/".join(inside)
         return next((kind.name for kind in KINDS if (kind.is_rows and folder == kind.name) or name in kind.shared), OTHER)

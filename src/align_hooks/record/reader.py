@@ -29,13 +29,15 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.check.gaps import lacking
 from align_hooks.record.check.self_check import SelfCheck, self_check
 from align_hooks.record.format import layout
+from align_hooks.record.format.descriptions import OptimizerStateFacts
 from align_hooks.record.format.files import read_json
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array, JsonObject
 from align_hooks.record.format.random_states import whole
-from align_hooks.record.format.schema import Facts, OptimizerStateFacts, structured
+from align_hooks.record.format.schema import Facts
 from align_hooks.record.format.state import StepState
 from align_hooks.record.format.storage_limitations import weakness
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read import dataframes, sums
 from align_hooks.record.read.activations import Activations, read_activations
 from align_hooks.record.read.batch import Batch, BatchFacts, read_batch, read_batch_facts
@@ -54,13 +56,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerState:
-    """Adam's state: ``moments`` maps ``exp_avg`` and ``exp_avg_sq`` to canonical name → whole fp32 array. ``updates`` is the exponent of
-    the bias correction in the last update. ``dtypes`` maps a moment's name to the type in which the optimizer keeps it, ``float32`` or
-    ``bfloat16``; empty where the record does not say."""
+    """Adam's state."""
 
     updates: int
+    """The exponent of the bias correction in the last update."""
     moments: Mapping[str, Tensors]
+    """``exp_avg`` and ``exp_avg_sq`` to canonical name to full fp32 array."""
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    """Moment to its type in the optimizer, ``float32`` or ``bfloat16``; empty where unknown."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,22 +96,26 @@ class Run(RunRows):
         return dict(to_builtins(self.facts))
 
     def asked(self, kind: str) -> Steps:
-        """For which steps the run was asked to record ``kind``, the name of a variable in small letters: ``5 in
-        run.asked("gradients")``."""
+        """Return the requested steps of a variable, by its name in small letters: ``5 in run.asked("gradients")``."""
         return self.facts.asked(kind)
 
     # ---- whether it is whole
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """Why the run is not whole: ranks that are missing, ended early or stopped recording, and files that were lost since. Empty where
-        it is. ``str(problem)`` is a sentence."""
+        """Reasons why the run is incomplete: ranks that are missing, ended early or stopped recording, and lost files.
+
+        ``str(problem)`` is a sentence.
+        """
         return [] if self.made_by_hand else list(lacking(self))
 
     @cached_property
     def self_check(self) -> SelfCheck:
-        """Whether the ranks together hold every element once and copies are copies (:mod:`.self_check`): ``run.self_check.contradictions``
-        is empty where they do. Reads all norms; raises RecordError where a file is not whole."""
+        """The check that all ranks together hold every element once, and that copies are equal (:mod:`.check.self_check`).
+
+        ``run.self_check.contradictions`` is empty where both hold. Reads all norms; raises RecordError for an incomplete
+        file.
+        """
         return self_check(self)
 
     @property
@@ -144,82 +151,100 @@ class Run(RunRows):
         return dataframes.of_run(self, quantity)
 
     def random_states(self, step: int) -> dict[int, list[dict[str, str]]]:
-        """Each rank's digests of its random generators' states: at the start of the step, then of each micro-batch (:mod:`.random_states`).
-        The list ends at the last micro-batch before which a generator moved; it is empty where the run recorded no states."""
+        """Return each rank's digests of its random generators: at the start of the step, then of each micro-batch.
+
+        The list ends at the last micro-batch before which a generator moved, and is empty where the run recorded no
+        states (:mod:`.format.random_states`).
+        """
         return {rank: whole(row.random) for rank, row in self.rank_rows(step).items()}
 
     def state(self, step: int) -> dict[int, StepState]:
-        """What each rank started a step from beside weights, moments and generators (:mod:`.state`): name to a number, or to the digest of
-        a buffer; empty where the run recorded none."""
+        """Return each rank's state at the start of a step, without weights, moments and generators; empty where not recorded.
+
+        The state is name to a number, or to the digest of a buffer (:mod:`.format.state`).
+        """
         return {rank: row.state for rank, row in self.rank_rows(step).items()}
 
-    # ---- what a step was fed and what it made
+    # ---- the batch and the results of a step
 
     def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
-        """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``: ``tokens``, ``labels``, ``loss_mask``,
-        ``position_ids`` and ``token_losses`` are ``[rows, sequence]``, rows in the order micro-batch, data-parallel rank, row. An array
-        that was not recorded is None. Raises RecordError where the batch was not recorded or a file is not whole."""
+        """Return the batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``.
+
+        Raises RecordError where the batch was not recorded, or a file is incomplete.
+        """
         self._refuse_unrecorded(BATCHES, step)
         return read_batch(self, step, names)
 
     def batch_facts(self, step: int) -> BatchFacts:
-        """Facts of a batch, after checking that its files are whole; of a recorded batch only headers are read."""
+        """Return facts of a batch, after a check of its files; of a recorded batch only headers are read."""
         self._refuse_unrecorded(BATCHES, step)
         return read_batch_facts(self, step)
 
     def local_norms(self, step: int) -> dict[str, float]:
-        """Canonical name to the norm (L2, fp64) of its whole gradient: reduced over data-parallel ranks, unscaled, not clipped. Raises
-        RecordError where a missing rank holds a part of a gradient."""
+        """Return the norm (L2, fp64) of each gradient: reduced over data-parallel ranks, unscaled, not clipped.
+
+        Raises RecordError where a missing rank holds a part of a gradient.
+        """
         self._refuse_unrecorded(LOCAL_NORMS, step)
         return sums.norms(self, step)
 
     def gradients(self, step: int) -> Tensors:
-        """Canonical name to the whole fp32 array of its gradient: reduced over data-parallel ranks, unscaled, not clipped. An array is read
-        when it is asked for and not kept; ``gradients.shape(name)`` reads none."""
+        """Return canonical name to full fp32 gradient: reduced over data-parallel ranks, unscaled, not clipped.
+
+        An array is read on access and not kept; ``gradients.shape(name)`` reads none.
+        """
         return self._tensors(step, GRADIENTS, layout.GRADIENTS)
 
     def routing(self, step: int) -> Routing:
-        """The name of each layer's router, in the order of the layers, to the experts that each token of ``step`` was given to: int16
-        ``[rows, sequence, experts a token]``, ascending, -1 where a token was given to fewer. A layer is read when it is asked for."""
+        """Return the name of each layer's router, in the order of the layers, to the experts of each token of ``step``.
+
+        Experts are int16 ``[rows, sequence, experts a token]``, ascending, padded by -1. A layer is read on access.
+        """
         self._refuse_unrecorded(ROUTING, step)
         return read_routing(self, step)
 
     def expert_counts(self, step: int) -> dict[str, Array]:
-        """How many tokens of ``step`` each expert was given on all ranks: the name of a layer's router to int64 ``[experts]``, in the order
-        of the layers; empty of a model without experts. Recorded with the batch."""
+        """Return the name of each layer's router to the tokens of ``step`` by expert on all ranks, int64 ``[experts]``.
+
+        Recorded with the batch; empty for a model without experts.
+        """
         self._refuse_unrecorded(BATCHES, step)
         return counts_of(self, step)
 
     def activations(self, step: int) -> Activations:
-        """What each point of the forward pass put out in ``step``, in the order of the pass: name to its numbers (``elements``,
-        ``minimum``, ``maximum``, ``mean``, ``norm``, ``sketch``), and with ``#gradient`` behind the name those of its gradient.
-        ``activations.tensor(name)`` is the whole value, fp32 ``[rows, sequence, width]``, where it was kept."""
+        """Return the output of each point of the forward pass of ``step`` as numbers, in the order of the pass.
+
+        A name with ``#gradient`` is of the output's gradient. ``activations.tensor(name)`` is the full value, fp32
+        ``[rows, sequence, width]``, where it was kept.
+        """
         self._refuse_unrecorded(ACTIVATIONS, step)
         return read_activations(self, step)
 
     # ---- states, numbered by the updates made before them
 
     def weights(self, step: int) -> Tensors:
-        """Canonical name to the whole fp32 array of its weight after ``step`` updates: the optimizer's fp32 main parameters where it has
-        them. An array is read when it is asked for and not kept; ``weights.shape(name)`` reads none."""
+        """Return canonical name to full fp32 weight after ``step`` updates: the optimizer's main parameter where there is one.
+
+        An array is read on access and not kept; ``weights.shape(name)`` reads none.
+        """
         return self._tensors(step, WEIGHTS, layout.MODEL, layout.WEIGHT_PADDING)
 
     def weight_norms(self, step: int) -> dict[str, float]:
-        """Canonical name to the norm (L2) of its whole weight after ``step`` updates, of the squared sums on record; without those that
-        have none."""
+        """Return the norm (L2) of each weight after ``step`` updates, from recorded squared sums; without weights that have none."""
         return sums.weight_norms(self, step)
 
     def optimizer_state(self, step: int) -> OptimizerState:
-        """Adam's moments after ``step`` updates, as whole fp32 arrays by canonical name, and how many updates the optimizer counted."""
+        """Return Adam's state after ``step`` updates."""
         moments = {moment: self._tensors(step, OPTIMIZER_STATE, f"optimizer_state/{moment}.safetensors") for moment in layout.MOMENTS}
         path, digest = self.file(min(self.manifests), step, layout.STATE)
         state = structured(OptimizerStateFacts, read_json(path, digest), path)
         return OptimizerState(state.updates, moments, state.dtypes)
 
     def sketches(self, kind: str, step: int) -> Sketches:
-        """Canonical name to the sketch of its whole gradient or weight, fp64 ``[17]``: the squared sum, then 16 signed sums
-        (:mod:`.sketch`). ``kind`` is ``gradients`` or ``weights``, ``step`` numbered as these are. Made of the tensors where only these
-        were stored."""
+        """Return the sketch of each of the ``gradients`` or ``weights``, fp64 ``[17]``: the squared sum, then 16 signed sums.
+
+        ``step`` is numbered as the ``kind`` is. Stored tensors are sketched (:mod:`.format.sketch`).
+        """
         sketches = sketches_of(kind)
         sums.refuse_parts(self, "sketch")
         files = {rank: self.lines(sketches.name, rank) for rank in self.manifests}
@@ -230,8 +255,6 @@ class Run(RunRows):
         if (kind, step) not in self._sketched:
             self._sketched[kind, step] = sums.sketches_of(self.gradients(step) if kind == "gradients" else self.weights(step))
         return self._sketched[kind, step]
-
-    # ---- how it is read
 
     def _tensors(self, step: int, kind: Quantity, required: str, *optional: str) -> Tensors:
         self._refuse_unrecorded(kind, step, required)

@@ -12,26 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import RecordError
-from align_hooks.process.storage import opened, size_of
+from align_hooks.process.storage import size_of
+from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.format import crash_stack, layout
 from align_hooks.record.format.ending import Ending, ending
 from align_hooks.record.format.files import in_words
 from align_hooks.record.format.folder import inside
-from align_hooks.record.format.schema import Manifest, RankRow, ScalarRow
-from align_hooks.record.read.committed import rank_row, written
+from align_hooks.record.format.rows import RankRow, ScalarRow
+from align_hooks.record.format.schema import Manifest
+from align_hooks.record.read.rows import START, Position, read_rows
 from align_hooks.record.read.scalar_rows import merged_row
 from align_hooks.record.reader import Run, open_run
-
-PIECE = 1 << 24
-"""Bytes of one rank's rows that are read at once."""
-
-
-@dataclass(slots=True)
-class Tail:
-    """The bytes and lines read of a rank's rows."""
-
-    offset: int = 0
-    lines: int = 0
 
 
 @dataclass
@@ -43,7 +34,7 @@ class Followed:
     """The last step returned."""
     run: Run | None = None
     _stamp: tuple[object, ...] = ()
-    _tails: dict[int, Tail] = field(default_factory=dict)
+    _read_up_to: dict[int, Position] = field(default_factory=dict)
     _waiting: dict[int, dict[int, RankRow]] = field(default_factory=dict)
 
     def rows(self) -> list[ScalarRow]:
@@ -93,28 +84,19 @@ class Followed:
         before = self.run and {rank: manifest.segment for rank, manifest in self.run.manifests.items()}
         self.run, self._stamp = open_run(self.path), stamp
         if before != {rank: manifest.segment for rank, manifest in self.run.manifests.items()}:
-            self._tails, self._waiting = {}, {}
+            self._read_up_to, self._waiting = {}, {}
 
     def _read(self, rank: int, manifest: Manifest) -> None:
         """Read a rank's new complete lines."""
         path = inside(self.path, layout.scalars(self.path, rank))
-        tail = self._tails.setdefault(rank, Tail())
         if not path.exists():
             return
-        size = size_of(path)
-        if size < tail.offset:
+        after = self._read_up_to.get(rank, START)
+        if size_of(path) < after.offset:
             raise RecordError(f"{path} became shorter while it was followed; start again")
-        segments = {segment.id: segment for segment in manifest.starts()}
-        while tail.offset < size:
-            with opened(path) as file:
-                piece = bytes(file.read(tail.offset, min(PIECE, size - tail.offset)))
-            lines = piece.split(b"\n")[:-1]
-            if not lines:
+        for line in read_rows(path, manifest, after):
+            if not line.has_end:  # the process may still be writing the line
                 return
-            for line in lines:
-                tail.lines += 1
-                segment, row = written(line, path, tail.lines, manifest)
-                row.pop("files", None)
-                if segment in segments and segments[segment].counts("scalars", row["step"]) and row["step"] > self.last:
-                    self._waiting.setdefault(row["step"], {})[rank] = rank_row(row, path)
-            tail.offset += sum(len(line) + 1 for line in lines)
+            self._read_up_to[rank] = line.end
+            if line.segment.counts(SCALARS.name, line.row.step) and line.row.step > self.last:
+                self._waiting.setdefault(line.row.step, {})[rank] = line.row

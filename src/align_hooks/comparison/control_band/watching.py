@@ -22,7 +22,7 @@ from align_hooks.comparison.control_band.series import NUMBERS, PARTS_OF_ROUNDIN
 from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.reader import Run
 
 WINDOW = 100

@@ -20,7 +20,7 @@ from align_hooks.data_file import columns, sections
 from align_hooks.messages import Argument, Message, Side, message, with_commands
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.format.ending import End
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.format.state import BUFFER
 
 OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})

@@ -17,7 +17,8 @@ from align_hooks.comparison.metrics.limits import weights_eps
 from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import WorkPool
-from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup, ScalarRow
+from align_hooks.record.format.rows import ScalarRow
+from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup
 from align_hooks.record.read.tensors import Tensors, Whole
 from align_hooks.record.reader import Run
 

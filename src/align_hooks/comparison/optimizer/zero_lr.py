@@ -13,7 +13,7 @@ import numpy as np
 from align_hooks.comparison.control_band.series import NUMBERS
 from align_hooks.comparison.verdict import relative
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 
 FAR = 10.0
 """Times the usual difference (scaled median absolute deviation) by which a step stands out."""

@@ -11,7 +11,7 @@ from align_hooks.comparison.patterns.sharding import AXES
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.messages import Message, Side, all_of, message
-from align_hooks.record.check.self_check import Contradiction, ContradictionKind
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
 from align_hooks.record.reader import Run
 
 FAULTS = {

@@ -11,7 +11,7 @@ from align_hooks.comparison.patterns.sharding import objective_alone
 from align_hooks.comparison.stage_result import Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message, sentences
-from align_hooks.record.check.self_check import OF_LOSS, Contradiction, ContradictionKind
+from align_hooks.record.check.contradictions import OF_LOSS, Contradiction, ContradictionKind
 from align_hooks.record.reader import Run
 
 

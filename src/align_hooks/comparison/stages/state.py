@@ -47,7 +47,7 @@ def state(context: ComparisonContext) -> StageResult | None:
 def empty(pair: Pair, without: Sequence[int]) -> int:
     """Count the common steps, ``without`` some, for which the reference recorded no state on any rank."""
     steps = sorted({ours.step for ours, _ in pair.rows}.difference(without))
-    held = [of_rank.state > 0 for of_rank in pair.reference.columns(steps).values()]
+    held = [of_rank["state"] > 0 for of_rank in pair.reference.columns(steps).values()]
     return len(steps) - int(np.any(held, axis=0).sum())
 
 

@@ -21,6 +21,7 @@ ENDS = ((b',\n "digest": "', b'"\n}'), (b', "digest": "', b'"}'))
 """The text before and after the digest in a sealed text: indented, and in one line."""
 ROW_END = len(b"".join(ENDS[1])) + LENGTH
 """Bytes at the end of a sealed row that are not sealed."""
+_ROW_ENDING = b"%b".join(ENDS[1])
 WHOLE_ROW = re.compile(rb', "digest": "[0-9a-f]{32}"\}')
 """The end of a sealed row."""
 
@@ -98,8 +99,8 @@ def opened(text: bytes) -> JsonObject:
 
 def body_of_row(line: bytes) -> bytes | None:
     """Return the sealed part of a row in one line; None where its digest differs or is missing."""
-    body, end = line[:-ROW_END], line[-ROW_END:]
-    return body if end == b"".join((ENDS[1][0], xxhash.xxh3_128_hexdigest(body).encode(), ENDS[1][1])) else None
+    body = line[:-ROW_END]
+    return body if line[-ROW_END:] == _ROW_ENDING % xxhash.xxh3_128_hexdigest(body).encode() else None
 
 
 def _split(text: bytes) -> tuple[bytes, str] | None:

@@ -43,7 +43,7 @@ def readable(path: Path, way_out: str = "") -> Iterator[None]:
 
 
 def read_json(path: Path, digest: str | None = None, *, within: Path | None = None) -> JsonObject:
-    """A JSON object; with a ``digest``, that of the file. One of another tool is read ``within`` the folder that was named."""
+    """Return a JSON object; checks the ``digest`` of the file. Another tool's is read ``within`` the folder that was named."""
     content = _bytes(path, within)
     _check(content, digest, path)
     return parsed(content, path)
@@ -57,7 +57,7 @@ def read_sealed(path: Path) -> JsonObject:
 
 
 def parsed(text: bytes, path: Path) -> JsonObject:
-    """The object of a JSON text."""
+    """Return the object of a JSON text."""
     with readable(path):
         content = json.loads(text)
     if not isinstance(content, dict):
@@ -65,15 +65,17 @@ def parsed(text: bytes, path: Path) -> JsonObject:
     return content
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file of rows with their ends, none where there is no file. A line that a killed process left torn has no end. Raises
-    RecordError for a line that is longer than any row."""
+def read_lines(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Yield the lines of a file of rows from a byte on, with their ends; none where there is no file.
+
+    A line that a killed process left torn has no end. Raises RecordError for a line that is longer than any row.
+    """
     if not path.exists():
         return
     with readable(path):
         if not path.is_file():
             raise RecordError(f"{path} is no file of a record: it is not a regular file")
-        with reading(path) as file:
+        with reading(path, start) as file:
             while line := file.readline(LONGEST_LINE):
                 if len(line) == LONGEST_LINE:
                     raise RecordError(f"{path} holds a line of more than {LONGEST_LINE} bytes, which is no row of a record; copy it again")
@@ -81,25 +83,25 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def no_row(path: Path, number: int, why: str = "") -> RecordError:
-    """The error for a line that is no row. The line is not shown, as the file may be anybody's."""
+    """Return the error for a line that is no row, without the line, as the file may be anybody's."""
     return RecordError(f"{path}:{number} is no row of a record{why}; copy the record again, or record it again")
 
 
 def list_folder(path: Path) -> list[Path]:
-    """What lies in a folder that another tool wrote, by name; raises RecordError where it cannot be listed, or has no end."""
+    """Return the entries of a folder that another tool wrote, by name; raises RecordError where it cannot be listed, or has no end."""
     with readable(path, "; name a directory that you may read"):
         return listed(path)
 
 
 def is_folder_in(path: Path, folder: Path) -> bool:
-    """Whether a name of a folder that another tool wrote is a folder; raises RecordError where a link leads out of the outer one."""
+    """Return whether a name in another tool's folder is a folder; raises RecordError where a link leads out of the outer one."""
     if path.is_symlink() and not is_within(path, folder):
         raise RecordError(f"{path} is a link that leads out of {folder}; copy what it leads to")
     return path.is_dir()
 
 
 def in_words(error: BaseException) -> str:
-    """The text of an error, in one line of at most :data:`QUOTED` characters."""
+    """Return the text of an error, in one line of at most :data:`QUOTED` characters."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text[:QUOTED].split()) or type(error).__name__
 
@@ -131,9 +133,11 @@ def _check(content: bytes | memoryview, digest: str | None, path: Path) -> None:
 
 
 def read_array(path: Path, digest: str | None = None, *, headers_only: bool = False, within: Path | None = None) -> Array:
-    """A ``.npy`` array; with a ``digest``, that of the file. ``headers_only`` leaves the array mapped, with header and length checked,
-    where it lies on a file system. There it is mapped first in any case: a header that promises more than the file holds is refused before
-    memory is taken."""
+    """Return a ``.npy`` array; checks the ``digest`` of the file.
+
+    With ``headers_only``, an array on a file system stays mapped, with header and length checked.
+    """
+    # mapped in any case: a header that promises more than the file holds is refused before memory is taken
     try:
         if is_remote(path):
             return _array_of_storage(path, digest)
@@ -150,7 +154,7 @@ def read_array(path: Path, digest: str | None = None, *, headers_only: bool = Fa
 
 
 def _array_of_storage(path: Path, digest: str | None) -> Array:
-    """The same from object storage, where the whole file comes with one request."""
+    """Return an array from object storage, where one request returns the full file."""
     with opened(path) as file:
         content = io.BytesIO(file.read(0, file.size))
     _check(content.getbuffer(), digest, path)
@@ -183,8 +187,15 @@ class TensorFile:
         remedy: str = "record the step again",
         within: Path | None = None,
     ) -> None:
-        """``digest`` is that of the header, which holds the tensors' digests. ``types`` are the types of :data:`STORED` that a tensor may
-        have: a record keeps fp32 alone. ``remedy`` ends every refusal."""
+        """Read the header.
+
+        Args:
+            path: The file.
+            digest: The digest of the header, which holds the tensors' digests; None for another tool's file.
+            types: The types of :data:`STORED` that a tensor may have; a record keeps fp32 only.
+            remedy: The end of every refusal.
+            within: The folder that no link may leave; None for a file of a record.
+        """
         self.path, self._types, self._remedy = path, types, remedy
         try:
             with opened(path, within) as file:
@@ -208,15 +219,15 @@ class TensorFile:
         return iter(self._tensors)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
+        """Return the shape of a tensor, without reading it."""
         return tuple(self._tensors[name]["shape"])
 
     def kind(self, name: str) -> str:
-        """The type that a tensor is stored in, by its name in the format."""
+        """Return the stored type of a tensor, by its name in the format."""
         return str(self._tensors[name]["dtype"])
 
     def part(self, name: str) -> StoredTensor:
-        """Where a tensor lies; raises RecordError for a type that is not among the file's ``types``."""
+        """Return a tensor's place; raises RecordError for a type that is not among the file's ``types``."""
         kind = self.kind(name)
         if kind not in self._types or kind not in STORED:
             raise RecordError(
@@ -226,11 +237,11 @@ class TensorFile:
         return StoredTensor(self.path, self._known, name, kind, self.shape(name), start, stop, self._digests.get(name), self._remedy)
 
     def read(self, name: str) -> Array:
-        """One tensor as fp32; raises RecordError as :meth:`part` does, and where it is not as it was recorded."""
+        """Return one tensor as fp32; raises RecordError as :meth:`part` does, and where its bytes were changed."""
         return widened(self.stored(name), self.kind(name))
 
     def stored(self, name: str) -> Array:
-        """One tensor as it is stored, a bf16 as its bits."""
+        """Return one tensor as stored, a bf16 as its bits."""
         return self.part(name).stored()
 
 
@@ -239,7 +250,7 @@ EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
 
 
 def _header(file: OpenFile) -> tuple[bytes, JsonObject]:
-    """The header of a safetensors file, a JSON text, and what it says; raises ValueError where it does not fit the size of the file."""
+    """Return the header of a safetensors file, as text and parsed; raises ValueError where it does not fit the size of the file."""
     room = file.size - 8
     size = int.from_bytes(file.read(0, 8), "little")
     if size > min(room, LONGEST_HEADER):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "NDArray[Any]"
 """Numbers of any type: the content of a ``.npy`` file, or a tensor."""
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object as it was read. :func:`.schema.structured` gives it types."""
+"""A JSON object as it was read, before :func:`.structured.structured` gives it types."""
 FORMAT = 1
 """The number of the format, the only one that is read."""
 FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
@@ -63,7 +63,7 @@ def manifest(run: Path, rank: int) -> Path:
 
 
 def claim(run: Path, rank: int) -> Path:
-    """Return the path of a rank's lock (:mod:`.directory_lock`)."""
+    """Return the path of a rank's lock (:mod:`.write.directory_lock`)."""
     return run / "manifest" / f"rank_{rank}.claim"
 
 

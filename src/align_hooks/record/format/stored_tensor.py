@@ -1,8 +1,8 @@
-"""A rank's part of a tensor as it lies in a file: what another process needs to read it, and the reading.
+"""A rank's part of a tensor in a file, which another process can read.
 
-A part is read whole, or in blocks that stay in a processor's cache while they are compared. Either way its digest is taken of the very
-bytes that are handed on. Files are not mapped: a process that maps a file ends when the file is cut short, and every page that it has
-read counts as its own.
+A part is read at once, or in blocks that stay in a processor's cache while they are compared. Either way its digest is
+computed from the very bytes that are returned. Files are not mapped: a process that maps a file ends when the file is
+cut short, and every page that it has read counts as its own.
 """
 
 from __future__ import annotations
@@ -31,21 +31,26 @@ BLOCK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Bytes [start, stop) of a file that was ``known`` when its header was read: a tensor of a ``kind`` of :data:`STORED`, ``shape`` as
-    stored. ``digest`` is of its bytes, None without one. ``remedy`` ends every refusal."""
+    """A tensor's bytes in a file."""
 
     path: Path
     known: Identity
+    """Facts of the file when its header was read."""
     name: str
     kind: str
+    """A key of :data:`STORED`."""
     shape: tuple[int, ...]
     start: int
+    """The first byte."""
     stop: int
+    """The end of the bytes."""
     digest: str | None
+    """The digest of the bytes; None without one."""
     remedy: str
+    """The end of every refusal."""
 
     def stored(self) -> Array:
-        """All of it as it is stored, a bf16 as its bits; raises RecordError where the file was replaced, or its bytes were changed."""
+        """Return the tensor as stored, a bf16 as its bits; raises RecordError where the file was replaced, or its bytes were changed."""
         data = np.empty((self.stop - self.start) // self._type.itemsize, self._type)
         at = 0
         for block in self._read():
@@ -54,8 +59,10 @@ class StoredTensor:
         return data.reshape(self.shape)
 
     def blocks(self) -> Iterator[Array]:
-        """Its elements as fp32 in row-major order, at most :data:`BLOCK` at a time, each block valid until the next; raises RecordError as
-        :meth:`stored` does, after the last block where a digest differs."""
+        """Yield the elements as fp32 in row-major order, at most :data:`BLOCK` at a time, each block valid until the next.
+
+        Raises RecordError as :meth:`stored` does, after the last block where a digest differs.
+        """
         for block in self._read():
             yield widened(np.frombuffer(block, self._type), self.kind)
 
@@ -64,7 +71,7 @@ class StoredTensor:
         return np.dtype(STORED[self.kind])
 
     def _read(self) -> Iterator[memoryview]:
-        """Its bytes, :data:`BLOCK` elements at a time."""
+        """Yield the bytes, :data:`BLOCK` elements at a time."""
         digest, left = digests.running(), self.stop - self.start
         try:
             with opened(self.path) as file:
@@ -83,7 +90,7 @@ class StoredTensor:
 
 
 def widened(data: Array, kind: str) -> Array:
-    """Stored numbers in fp32. A bf16 is the upper half of the equal fp32 number."""
+    """Return stored numbers in fp32; a bf16 is the upper half of the equal fp32 number."""
     if kind == "F32":
         return data
     if kind == "BF16":
@@ -93,8 +100,8 @@ def widened(data: Array, kind: str) -> Array:
 
 
 def head(tensors: Iterable[tuple[str, str, Sequence[int], int]], metadata: Mapping[str, str]) -> bytes:
-    """The size of the header and the header of a safetensors file, for tensors that follow in this order: name, type, shape and bytes of
-    each. The library's writer copies every tensor into one object first, and holds Python's lock while it writes."""
+    """Return the header of a safetensors file, after its size, for tensors in this order: name, type, shape and bytes of each."""
+    # the library's writer copies every tensor into one object first, and holds Python's lock while it writes
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, kind, shape, size in tensors:

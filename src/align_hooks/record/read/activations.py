@@ -1,12 +1,11 @@
-"""What a step's forward and backward passes made at each point, as numbers that add up over micro-batches and ranks.
+"""The values at each point of a step's forward and backward passes, as numbers that add up over micro-batches and ranks.
 
-Of a value ``[rows, sequence, width]`` these are, in this order: how many elements there are, how many of them are not finite, the smallest
-and the largest of those that are, their sum, their squared sum, and the signed sums of :mod:`.sketch`. There a row is a token, by its place
-among all tokens of the step, row after row, and a column is an element of its width. So the same numbers come of every layout and of every
-cut into micro-batches. Tokens of an expert have no order: their row signs are all +1, which leaves sums over tokens of each element.
+The rows of a sketch (:mod:`.format.sketch`) are tokens, by their places among all tokens of the step, and its columns are the
+elements of the width. So every layout and every cut into micro-batches gives the same numbers. Tokens of an expert have
+no order: their row signs are all +1, which leaves sums over tokens of each element.
 
-Gradients are recorded as they flow. ``scale`` is what they are multiplied by to be those of the reduced objective: by 1 over the loss
-scale and over the number of ranks whose gradients are averaged. With a per-token loss Megatron divides by the tokens later still.
+Gradients are recorded as they flow. ``scale`` turns them into gradients of the reduced objective: 1 over the loss scale
+and over the number of ranks whose gradients are averaged. With a per-token loss Megatron divides by the tokens later.
 """
 
 from __future__ import annotations
@@ -20,38 +19,40 @@ from numpy.typing import NDArray
 from align_hooks.errors import RecordError
 from align_hooks.names.points import GRADIENT, in_order, is_of_experts
 from align_hooks.quantities import activations as files
+from align_hooks.record.format.descriptions import ActivationHeader, Extent
 from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import ActivationHeader, Extent, in_header
 from align_hooks.record.format.sequence import in_order as in_sequence
 from align_hooks.record.format.sketch import COLUMNS, PROJECTIONS, ROWS, signs
+from align_hooks.record.format.structured import in_header
 from align_hooks.record.read.batch import interleaved
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.settings import PREFIX
 
 COUNT, NOT_FINITE, LEAST, MOST, SUM, SQUARES = range(6)
+"""Indices of a value's numbers: elements, those not finite, extremes of the finite ones, sum, squared sum; signed sums follow."""
 NUMBERS = 6 + PROJECTIONS
 Numbers = NDArray[np.float64]
 
 
 def row_signs(tokens: Array | None, count: int = 0) -> NDArray[np.int8]:
-    """The signs of tokens by their places in the step, ``[tokens, PROJECTIONS]``; all +1 for ``count`` tokens without an order."""
+    """Return the signs of tokens by their places in the step, ``[tokens, PROJECTIONS]``; all +1 for ``count`` tokens without an order."""
     return np.ones((count, PROJECTIONS), np.int8) if tokens is None else signs(ROWS, tokens)
 
 
 def column_signs(columns: tuple[int, int]) -> NDArray[np.int8]:
-    """The signs of the columns [start, stop) of a value's whole width."""
+    """Return the signs of the columns [start, stop) of a value's full width."""
     return signs(COLUMNS, np.arange(*columns))
 
 
 def places(rows: range, positions: Array, length: int) -> Array:
-    """The places among all tokens of a step of the tokens ``[position, row]``, position after position, as a model of Megatron has them."""
+    """Return the places in the step of tokens ``[position, row]``, position after position, as in Megatron's models."""
     where: Array = (np.asarray(rows)[None, :] * length + positions[:, None]).reshape(-1)
     return where
 
 
 def measured(value: Array, rows: NDArray[np.int8], columns: NDArray[np.int8]) -> Numbers:
-    """The numbers of a value ``[tokens, columns]``; the reference implementation."""
+    """Return the numbers of a value ``[tokens, columns]``; the reference implementation."""
     wide = value.astype(np.float64)
     finite = np.isfinite(wide)
     numbers = np.empty(NUMBERS)
@@ -65,7 +66,7 @@ def measured(value: Array, rows: NDArray[np.int8], columns: NDArray[np.int8]) ->
 
 
 def added(parts: Sequence[Numbers]) -> Numbers:
-    """The numbers of several parts of one value."""
+    """Return the numbers of several parts of one value."""
     stacked = np.stack(parts)
     total: Numbers = stacked.sum(axis=0)
     total[LEAST], total[MOST] = stacked[:, LEAST].min(), stacked[:, MOST].max()
@@ -74,25 +75,29 @@ def added(parts: Sequence[Numbers]) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The numbers of a value, or of a part of it: how many ``elements``, how many ``not_finite``, the ``minimum`` and ``maximum`` of the
-    finite ones, their ``mean``, the Frobenius ``norm``, and its sketch, fp64 ``[1 + PROJECTIONS]`` as :mod:`.sketch` has it."""
+    """The numbers of a value, or of a part of it."""
 
     elements: int
     not_finite: int
+    """Elements that are NaN or infinite."""
     minimum: float
+    """The smallest finite element."""
     maximum: float
+    """The largest finite element."""
     mean: float
     norm: float
+    """The Frobenius norm."""
     sketch: Numbers
+    """fp64 ``[1 + PROJECTIONS]``: the squared sum, then the signed sums."""
 
     @property
     def sketched(self) -> bool:
-        """Whether there is a sketch: a record that was made of statistics has none."""
+        """Whether there is a sketch; a record made of another tool's statistics has none."""
         return self.not_finite > 0 or not bool(np.isnan(self.sketch[1:]).all())
 
     @classmethod
     def of(cls, numbers: Numbers, factor: float = 1.0) -> Summary:
-        """Those of recorded numbers, each element multiplied by ``factor``, which is positive."""
+        """Return the summary of recorded numbers, each element multiplied by a positive ``factor``."""
         count = int(numbers[COUNT])
         sketch = np.concatenate([[numbers[SQUARES] * factor**2], numbers[NUMBERS - PROJECTIONS :] * factor])
         mean = float(numbers[SUM] * factor / count) if count else 0.0
@@ -102,32 +107,36 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class RankActivations:
-    """What one rank recorded: the file of sums, that of whole tensors where there is one, and what the header says of both."""
+    """One rank's files of a step."""
 
     sums: TensorFile
     tensors: TensorFile | None
+    """Full tensors; None where none were kept."""
     points: ActivationHeader
+    """The header of ``sums``."""
     factor: float
+    """The factor of gradients."""
 
     def extent(self, name: str) -> Extent:
-        """What part of a point's value the rank has."""
+        """Return the rank's part of a point's value."""
         return self.points.extents[self.points.extent_of[name.removesuffix(GRADIENT)]]
 
     def counts(self, name: str) -> bool:
-        """Whether the rank has a part of a point that no other rank accounts for."""
+        """Return whether the rank has a part of a point that is no copy."""
         return name in self.sums and self.extent(name).counted
 
 
 @dataclass(frozen=True)
 class Activations(Mapping[str, Summary]):
-    """The points of a step in the order of a forward pass, each with the numbers of its value on all ranks. A gradient has the point's name
-    with ``#gradient`` behind it, and is that of the reduced objective.
+    """The points of a step in the order of a forward pass, each with the numbers of its value on all ranks.
 
-    ``parts`` are those of each data-parallel rank.
+    A gradient has the point's name and ``#gradient``, and is a gradient of the reduced objective.
     """
 
     parts: Mapping[int, Sequence[RankActivations]]
+    """The parts of each data-parallel rank."""
     where: str
+    """The beginning of errors: the run and the step."""
     names: tuple[str, ...]
     _sums: dict[str, dict[tuple[int, int], Numbers]] = field(default_factory=dict, compare=False)
 
@@ -159,21 +168,20 @@ class Activations(Mapping[str, Summary]):
         return sum(rows), next(iter(self.parts.values()))[0].points.length
 
     def width(self, name: str) -> int:
-        """The width of a point's value."""
+        """Return the width of a point's value."""
         return next(part.extent(name).width for parts in self.parts.values() for part in parts if part.counts(name))
 
     def by_micro_batch(self, name: str) -> dict[tuple[int, int], Summary]:
-        """The same of each micro-batch and data-parallel rank."""
+        """Return the numbers of each micro-batch and data-parallel rank."""
         return {place: Summary.of(numbers, self._factor(name)) for place, numbers in self._of(name).items()}
 
     def has_tensor(self, name: str) -> bool:
-        """Whether whole values of a point were kept."""
+        """Return whether full values of a point were kept."""
         kept = [[part.tensors is not None and name in part.tensors for part in parts if part.counts(name)] for parts in self.parts.values()]
         return all(of_rank and all(of_rank) for of_rank in kept)
 
     def tensor(self, name: str) -> Array:
-        """The value of a point, or its gradient, fp32 ``[rows, sequence, width]``, rows in the order of a batch; raises RecordError where a
-        part of it was not recorded."""
+        """Return a point's value or gradient, fp32 ``[rows, sequence, width]``, rows as in a batch; raises RecordError for a lost part."""
         joined, rows = [], []
         for rank, parts in sorted(self.parts.items()):
             here = [part for part in parts if part.counts(name)]
@@ -186,7 +194,7 @@ class Activations(Mapping[str, Summary]):
         return whole if factor == 1.0 else (whole * np.float32(factor)).astype(np.float32)
 
     def _whole(self, name: str, parts: Sequence[RankActivations]) -> Array:
-        """One data-parallel rank's rows of a value."""
+        """Return one data-parallel rank's rows of a value."""
         arrays: dict[tuple[tuple[int, int], ...], list[tuple[Extent, Array]]] = {}
         for part in parts:
             if part.tensors is None or name not in part.tensors:
@@ -201,7 +209,7 @@ class Activations(Mapping[str, Summary]):
         return in_sequence(strips, [[list(bounds) for bounds in slices] for slices in arrays], f"{self.where}: {name}")
 
     def _across(self, name: str, parts: Sequence[tuple[Extent, Array]]) -> Array:
-        """The parts of a value side by side."""
+        """Join the parts of a value along the width."""
         ordered = sorted(parts, key=lambda part: part[0].columns[0])
         starts = [extent.columns[0] for extent, _ in ordered]
         stops = [extent.columns[1] for extent, _ in ordered]
@@ -215,7 +223,7 @@ class Activations(Mapping[str, Summary]):
         return next(part.factor for parts in self.parts.values() for part in parts if part.counts(name))
 
     def _of(self, name: str) -> dict[tuple[int, int], Numbers]:
-        """The numbers of each micro-batch and data-parallel rank, each element counted once; raises RecordError where one is missing."""
+        """Return the numbers by micro-batch and data-parallel rank, each element counted once; raises RecordError for missing ones."""
         if name in self._sums:
             return self._sums[name]
         sums: dict[tuple[int, int], list[Numbers]] = {}
@@ -249,7 +257,7 @@ class Activations(Mapping[str, Summary]):
 
 
 def read_activations(run: RunRows, step: int) -> Activations:
-    """What all ranks recorded at the points of ``step``; headers alone are read. Raises RecordError where a file is not whole."""
+    """Return the values of ``step`` on all ranks, from headers only; raises RecordError for an incomplete file."""
     parts: dict[int, list[RankActivations]] = {}
     row = run.row(step)
     tokens = float(row.valid_tokens or 1.0) if row is not None else 1.0
@@ -271,7 +279,7 @@ def read_activations(run: RunRows, step: int) -> Activations:
 
 
 def _points(file: TensorFile) -> ActivationHeader:
-    """What a file's header says of its points."""
+    """Return the header of a file of sums."""
     points = in_header(ActivationHeader, file, "its points", "record it again")
     if any(not 0 <= index < len(points.extents) for index in points.extent_of.values()):
         raise RecordError(f"{file.path}: its header names extents that it does not have; record the step again")

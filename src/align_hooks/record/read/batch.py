@@ -11,73 +11,76 @@ import numpy as np
 from align_hooks.errors import RecordError
 from align_hooks.record.format import layout
 from align_hooks.record.format.batch_arrays import id_range, is_causal
+from align_hooks.record.format.descriptions import Description
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import Description
 from align_hooks.record.format.sequence import Slices, in_order
 from align_hooks.record.format.stored_tensor import CHANGED
 from align_hooks.record.read.run_files import BatchSource
 from align_hooks.record.read.run_rows import RunRows
 
 SEEN_LATE = ("token_losses", "loss_mask")
-"""What some ranks alone may have recorded: it is known once the model has made something of what it was given."""
+"""Arrays that only some ranks may have recorded, since they are known after the forward pass."""
 LONGEST = 1 << 17
 """Positions of the longest sequence for which a causal mask is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The global batch of one step, rows in the order micro-batch, data-parallel rank, row.
-
-    ``tokens``, ``labels``, ``loss_mask``, ``position_ids`` are ``[rows, sequence]``. ``attention_mask`` is bool, True
-    where attention is forbidden; None where the model was given no mask (a kernel made the causal mask itself). ``rows`` is
-    the number of rows of each micro-batch on each data-parallel rank. An array that was not recorded is None. ``slices`` are the
-    positions of the sequence that each context-parallel rank had, empty where there was one rank. ``token_losses`` is the model's output:
-    fp32 ``[rows, sequence]``, each token's loss before the mask.
-    """
+    """The global batch of one step, rows in the order micro-batch, data-parallel rank, row; None is not recorded."""
 
     step: int
     rows: tuple[tuple[int, ...], ...]
+    """Rows of each micro-batch on each data-parallel rank."""
     tokens: Array | None = None
+    """``[rows, sequence]``, as ``labels``, ``loss_mask`` and ``position_ids``."""
     labels: Array | None = None
     loss_mask: Array | None = None
     position_ids: Array | None = None
     attention_mask: Array | None = None
+    """bool, True where attention is forbidden; None also where a kernel applied the causal mask itself."""
     causal: bool = True
     slices: tuple[Slices, ...] = ()
+    """Positions of each context-parallel rank; empty for one rank."""
     token_losses: Array | None = None
+    """The model's output, fp32 ``[rows, sequence]``: each token's loss before the mask."""
 
     def arrays(self) -> dict[str, Array]:
-        """The recorded arrays by name."""
+        """Return the recorded arrays by name."""
         return {name: array for name in layout.BATCH_ARRAYS if (array := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """A batch without its arrays: sequence length, global rows, lowest and highest id that counts."""
+    """A batch without its arrays."""
 
     sequence: int
+    """Tokens of a row."""
     rows: int
+    """Rows of all data-parallel ranks."""
     lowest: int
+    """The lowest id that counts."""
     highest: int
+    """The highest id that counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankBatch:
-    """One rank's part of a batch; ``mask`` is ``attention_mask`` of its batch.json: None, causal or own.
-
-    ``slices`` are the positions of the sequence that a context-parallel rank has, None for all; ``cuts`` are the slices of all ranks, in
-    a part that was put together. ``micro_batches`` is how many the joined parts of all ranks are cut into, None where
-    each rank has its own micro-batches; with ``whole`` each part is the whole batch.
-    """
+    """One rank's part of a batch, or the joined part of several."""
 
     rows: tuple[int, ...]
+    """Rows of each micro-batch."""
     arrays: dict[str, Array]
     mask: str | None
+    """``attention_mask`` of batch.json: None, causal or own."""
     slices: Slices | None = None
+    """Positions of a context-parallel rank; None for all."""
     cuts: tuple[Slices, ...] = ()
+    """Slices of all joined context-parallel ranks."""
     micro_batches: int | None = None
+    """Micro-batches of the joined rows of all ranks; None where each rank has its own."""
     whole: bool = False
+    """Whether each rank has the full batch."""
 
 
 Files: TypeAlias = dict[int, dict[int, dict[BatchSource, Description]]]
@@ -85,7 +88,7 @@ Files: TypeAlias = dict[int, dict[int, dict[BatchSource, Description]]]
 
 
 def read_batch(run: RunRows, step: int, names: Sequence[str]) -> Batch:
-    """The batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``."""
+    """Return the batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``."""
     if run.made_by_hand:
         ranks = range(len(list(inside(run.path, run.path / f"step_{step}").glob("rank_*"))))
         return _join(step, [_read_part_by_hand(BatchSource(run.path, layout.step(run.path, step, rank))) for rank in ranks])
@@ -97,7 +100,7 @@ def read_batch(run: RunRows, step: int, names: Sequence[str]) -> Batch:
 
 
 def read_batch_facts(run: RunRows, step: int) -> BatchFacts:
-    """Facts of a batch, after checking that its files are whole; of a recorded batch only headers are read."""
+    """Return facts of a batch, after a check of its files; of a recorded batch only headers are read."""
     sizes: list[tuple[int, int]] = []
     ranges: list[Sequence[int] | None] = []
     if run.made_by_hand:
@@ -116,7 +119,7 @@ def read_batch_facts(run: RunRows, step: int) -> BatchFacts:
             for source, name in ((source, name) for source, fed in recorded for name in fed.arrays):
                 source.array(name, headers_only=True)
             if any(fed.joined_first and fed.joined_first.whole for _, fed in recorded):
-                break  # the other data-parallel ranks were fed the same batch
+                break  # the other data-parallel ranks have the same batch
     known = [ids for ids in ranges if ids]
     if not sizes or not known:
         raise RecordError(f"{run.path}: the batch of step {step} has no tokens")
@@ -125,8 +128,7 @@ def read_batch_facts(run: RunRows, step: int) -> BatchFacts:
 
 
 def _files(run: RunRows, step: int) -> Files:
-    """The fewest ranks of each place that saw all of the batch at that place. Tensor-parallel ranks are fed alike, so one rank of each
-    pipeline stage is read."""
+    """Return the fewest ranks of each place with all of its batch: one of each pipeline stage, as tensor-parallel ranks have copies."""
     files: Files = {}
     stages: dict[tuple[int, ...], int] = {}
     for rank, manifest in sorted(run.manifests.items()):
@@ -141,7 +143,7 @@ def _files(run: RunRows, step: int) -> Files:
 
 
 def _read_part(source: BatchSource, names: Sequence[str]) -> RankBatch:
-    """A rank's record of its batch, each array of ``names`` checked against its digest."""
+    """Return a rank's part, each array of ``names`` checked against its digest."""
     description = source.described()
     arrays = {}
     for name, stored in description.arrays.items():
@@ -158,7 +160,7 @@ def _read_part(source: BatchSource, names: Sequence[str]) -> RankBatch:
 
 
 def _read_part_by_hand(source: BatchSource) -> RankBatch:
-    """The guide's snippet's arrays of a rank, which is then data-parallel rank."""
+    """Return the arrays that the guide's snippet wrote for a rank, which is a data-parallel rank then."""
     place = source.place
     arrays = {name: source.array(name) for name in layout.FED if (place / f"{name}.npy").exists()}
     for name in ("tokens", "labels"):
@@ -181,7 +183,7 @@ def _read_part_by_hand(source: BatchSource) -> RankBatch:
 
 
 def _merged(parts: Sequence[RankBatch]) -> RankBatch:
-    """The part of ranks that were fed the same rows and positions: tokens come from one pipeline stage, labels from another."""
+    """Return the part of ranks with the same rows and positions: tokens come from one pipeline stage, labels from another."""
     arrays: dict[str, Array] = {}
     for part in reversed(parts):
         arrays |= part.arrays
@@ -190,8 +192,10 @@ def _merged(parts: Sequence[RankBatch]) -> RankBatch:
 
 
 def _in_sequence(parts: Sequence[RankBatch], where: str) -> RankBatch:
-    """The part of a data-parallel rank, from those of its context-parallel ranks; raises RecordError where a slice is missing. Where
-    batches are joined first, context-parallel ranks are fed the same whole sequences."""
+    """Return the part of a data-parallel rank from its context-parallel ranks; raises RecordError where a slice is missing.
+
+    Where batches are joined first, context-parallel ranks have the same full sequences.
+    """
     if len(parts) == 1 and parts[0].slices is None:
         return parts[0]
     if all(part.slices is None and part.micro_batches for part in parts):
@@ -208,8 +212,7 @@ def _in_sequence(parts: Sequence[RankBatch], where: str) -> RankBatch:
 
 
 def _join(step: int, parts: list[RankBatch]) -> Batch:
-    """The global batch of all data-parallel parts. Raises RecordError where the rows that were joined first cannot be cut into equal
-    micro-batches."""
+    """Return the global batch; raises RecordError where rows that were joined first are no equal micro-batches."""
     parts = parts[:1] if parts and parts[0].whole else parts
     rows = tuple(part.rows for part in parts)
     causal = all(part.mask != "own" for part in parts)
@@ -239,12 +242,12 @@ def _join(step: int, parts: list[RankBatch]) -> Batch:
 
 
 def _causal(sequence: int) -> Array:
-    """The causal mask of a sequence, bool, ``[1, 1, sequence, sequence]``."""
+    """Return the causal mask of a sequence, bool, ``[1, 1, sequence, sequence]``."""
     return ~np.tri(sequence, dtype=bool)[None, None]
 
 
 def _mask_of_rows(part: RankBatch) -> Array:
-    """A part's attention mask for each of its rows, the causal mask where no other was recorded."""
+    """Return a part's attention mask for each of its rows, the causal mask where no other was recorded."""
     recorded = part.arrays.get("attention_mask")
     mask = _causal(part.arrays["tokens"].shape[1]) if recorded is None else recorded
     return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
@@ -264,7 +267,7 @@ def interleaved(pieces: Sequence[Array], rows: Sequence[tuple[int, ...]]) -> Arr
 
 
 def joined(parts: Sequence[dict[str, Array]]) -> tuple[dict[str, Array], list[int]]:
-    """Arrays of micro-batches joined along the batch axis, and the rows of each micro-batch. An attention mask may have one row for all."""
+    """Return arrays of micro-batches joined along the batch axis, and the rows of each; an attention mask may have one row for all."""
     names = [name for name in parts[0] if all(name in part for part in parts)] if parts else []
     of_rows = [name for name in names if name != "attention_mask"]
     rows = [len(part[of_rows[0]]) for part in parts] if of_rows else []

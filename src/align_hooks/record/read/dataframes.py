@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.extras import needing
-from align_hooks.record.format.schema import ScalarRow
+from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.sums import norm_columns
 
@@ -23,7 +23,7 @@ def of_run(run: RunRows, quantity: str) -> pd.DataFrame:
 
 
 def scalars(run: RunRows) -> pd.DataFrame:
-    """A column a number of :class:`.schema.ScalarRow`, without those that no row has. Of learning rates that differ between parameter
+    """A column a number of :class:`.rows.ScalarRow`, without those that no row has. Of learning rates that differ between parameter
     groups there is a column a group, ``learning_rate.0``, and of the loss's other terms one a term, ``terms.NAME``."""
     pandas = imported()
     table = pandas.DataFrame([_flat(row) for row in run.rows], index=pandas.Index(run.steps if run.rows else [], name="step"))

@@ -15,8 +15,9 @@ from align_hooks.record.format import layout
 from align_hooks.record.format.files import QUOTED, read_json, read_sealed
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.format.schema import Facts, Manifest, ParameterGroup, structured
+from align_hooks.record.format.schema import Facts, Manifest, ParameterGroup
 from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.structured import structured
 
 MIXED = (
     "one was replaced and the other not yet, or they were copied together; start the job again with ALIGN_HOOKS_RUN_EXISTS=replace, or "

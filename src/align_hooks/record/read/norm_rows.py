@@ -11,8 +11,9 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format.layout import Array, JsonObject
-from align_hooks.record.format.schema import LARGEST, Norm, NormRow, structured
+from align_hooks.record.format.rows import LARGEST, Norm, NormRow
 from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.lines import Lines
 
 
@@ -32,19 +33,16 @@ class NormRows:
     taken: Mapping[int, Sequence[Norm]]
     """Step to the framework's own norms."""
 
-    def squared_sums(self, step: int) -> Array:
-        """Return the squared sums of one step, in the order of ``names``; raises RecordError without a row."""
-        if step not in self.steps:
-            raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
-        return np.asarray(self.squared[self.steps[step]])
-
-    def column(self, name: str, steps: Sequence[int]) -> Array:
-        """Return the squared sums of one tensor, fp64 ``[steps]``; NaN where none was recorded."""
-        return np.asarray(self.squared[[self.steps[step] for step in steps], self.names[name]])
+    def squared_sums(self, steps: Sequence[int], names: Sequence[str]) -> Array:
+        """Return squared sums, fp64 ``[steps, names]``, NaN where none was recorded; raises RecordError without a row."""
+        for step in steps:
+            if step not in self.steps:
+                raise RecordError(f"{self.path} has no row for step {step}; record it with ALIGN_HOOKS_LOCAL_NORMS={step}")
+        return np.asarray(self.squared[np.ix_([self.steps[step] for step in steps], [self.names[name] for name in names])])
 
     def named(self, step: int) -> dict[str, float]:
         """Return canonical name to squared sum of one step, without copies whose sum was not recorded."""
-        values = zip(self.names, self.squared_sums(step).tolist(), strict=True)
+        values = zip(self.names, self.squared_sums([step], list(self.names))[0].tolist(), strict=True)
         return {name: value for name, value in values if self.counts[name] or not math.isnan(value)}
 
 

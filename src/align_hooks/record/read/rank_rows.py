@@ -7,109 +7,103 @@ checked against its digest on access. Columns answer most questions ("does a nor
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from msgspec.json import Encoder
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import opened
 from align_hooks.record.format import digests
 from align_hooks.record.format.files import in_words
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import RankRow, SealedRow
-from align_hooks.record.read import sealed_rows
+from align_hooks.record.format.rows import RankRow
+from align_hooks.record.read.rows import RowLine, digest_of, usual_row
 
+Columns: TypeAlias = dict[str, Array]
+"""Columns of rows, an entry a row.
+
+By a row's key, fp64: :data:`NUMBERS`, NaN where unknown, infinity where a sample count or a rate is of another type.
+:data:`SPREADS`, fp64. ``flags``, see :data:`WHOLE`. ``random``, ``state`` and ``token_digest``: digests of these
+fields, 0 for empty ones. ``kept``: whether the columns are incomplete, so that the row itself is needed.
+Of lines: ``step``, ``start``, ``size`` and ``digest``. ``names``: an index of :class:`RankRows`' names.
+"""
 NUMBERS = (
     *("loss", "objective_loss", "valid_tokens", "consumed_samples", "grad_norm", "clip_coefficient", "learning_rate"),
     *("loss_scale", "seconds", "squared"),
 )
-"""Columns of fp64 by a row's key: NaN is unknown, infinity another type; a row with such a number itself is ``kept``."""
-PLAIN = tuple(name for name in NUMBERS if name not in ("consumed_samples", "learning_rate"))
 SPREADS = ("least_by_count", "most_by_count", "least_by_micro_batch", "most_by_micro_batch")
-"""Columns of the extremes of a token's weight (:func:`.self_check.weighed`), also times its micro-batch's tokens; NaN is unknown."""
+"""Extremes of a token's weight (:func:`.step_checks.other_weights`), also times its micro-batch's tokens; NaN is unknown."""
 WHOLE, KNOWN, SKIPPED, FLOAT, NO_TERMS, TERMS = (1 << bit for bit in range(6))
 """Bits of a row: loss of all ranks; ``skipped`` known; ``skipped`` true; ``valid_tokens`` a float; no loss terms; some loss terms
 (neither of the two: unknown)."""
-MARKS = ("flags", "random", "state", "tokens")
-"""Columns of integers."""
 EXACT = 1 << 53
 """Integers up to this are numbers of fp64."""
 BLOCK = 1 << 20
 """Bytes of a file that are read at once: rows are mostly asked for one after the other."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowColumns:
-    """Columns of rows, an entry a row."""
-
-    numbers: Mapping[str, Array]
-    """:data:`NUMBERS` and :data:`SPREADS`, fp64."""
-    flags: Array
-    random: Array
-    """Digests of :func:`.sealed_rows.mark`, as ``state``."""
-    state: Array
-    tokens: Array
-    """Digests of ``token_digest``."""
-    kept: Array
-    """Whether the columns are incomplete, so that the row itself is needed."""
-
-    def at(self, index: Array) -> RowColumns:
-        """Return the columns of some rows."""
-        numbers = {name: column[index] for name, column in self.numbers.items()}
-        return RowColumns(numbers, *(getattr(self, name)[index] for name in (*MARKS, "kept")))
-
-
+AT_ONCE = 512
+"""Rows of one conversion: one by one takes three times as long, and more leave the processor's cache."""
 Names: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
-"""``unrecorded_inputs`` and ``unseen`` of a row, or of several."""
+"""``unrecorded_inputs`` and ``unseen`` of a row."""
+_encoded = Encoder().encode
+_UNKNOWN = (math.nan,) * len(SPREADS)
 
 
 class RankRows(Mapping[int, RankRow]):
     """Step to row, steps ascending; access raises RecordError for an unreadable or changed row."""
 
-    def __init__(self, path: Path, places: Places, kept: Mapping[int, RankRow], columns: RowColumns, named: Names) -> None:
-        """Keep rows of the general path (``kept``), and all names of ``unrecorded_inputs`` and ``unseen`` (``named``)."""
-        self.path, self._all = path, columns
-        self.unrecorded_inputs, self.unseen = map(frozenset, named)
-        self._places, self._kept = places, kept
+    def __init__(self, path: Path, columns: Columns, kept: Mapping[int, RankRow], names: Sequence[Names]) -> None:
+        """Keep the columns of all rows, the rows whose columns are incomplete (``kept``), and all different names."""
+        self.path, self._columns, self._kept = path, columns, kept
+        self.unrecorded_inputs, self.unseen = (frozenset(name for of_row in names for name in of_row[part]) for part in range(2))
         self._block: tuple[int, bytes] = (0, b"")
 
     def __len__(self) -> int:
-        return len(self._places.steps)
+        return len(self.steps)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.steps.tolist())
 
     def __contains__(self, step: object) -> bool:
-        return isinstance(step, int | np.integer) and self._places.index(int(step)) is not None
+        return isinstance(step, int | np.integer) and self._index(int(step)) is not None
 
     def __getitem__(self, step: int) -> RankRow:
         if step in self._kept:
             return self._kept[step]
-        index = self._places.index(step)
+        index = self._index(step)
         if index is None:
             raise KeyError(step)
+        start, size, digest = (int(self._columns[name][index]) for name in ("start", "size", "digest"))
         try:
-            body = self._read(int(self._places.starts[index]), int(self._places.sizes[index]))
+            text = self._read(start, size)
         except (OSError, ValueError) as error:
             raise RecordError(f"{self.path}: the row of step {step} cannot be read ({in_words(error)}); record the run again") from None
-        if digests.raw(body) != self._places.digests[16 * index : 16 * index + 16]:
+        row = usual_row(text)
+        if row is None or digest_of(text) != digest:
             raise RecordError(f"{self.path} was changed while it was being read; start again once nobody writes it")
-        return sealed_rows.rank_row(body)
+        return row
 
     @property
     def steps(self) -> Array:
         """The steps, int64."""
-        return self._places.steps
+        return self._columns["step"]
 
-    def columns(self, steps: Array) -> RowColumns:
+    def columns(self, steps: Array) -> Columns:
         """Return the columns of some of the steps, each of which must exist."""
         if len(steps) == len(self.steps) and bool((steps == self.steps).all()):
-            return self._all
-        return self._all.at(np.searchsorted(self.steps, steps))
+            return self._columns
+        return at(self._columns, np.searchsorted(self.steps, steps))
+
+    def _index(self, step: int) -> int | None:
+        """Return the index of a step; None without a row."""
+        steps = self.steps
+        index = step - int(steps[0]) if len(steps) else 0  # steps mostly follow one another
+        if not (0 <= index < len(steps) and steps[index] == step):
+            index = int(np.searchsorted(steps, step))
+        return index if index < len(steps) and steps[index] == step else None
 
     def _read(self, start: int, size: int) -> bytes:
         begin, block = self._block
@@ -122,108 +116,86 @@ class RankRows(Mapping[int, RankRow]):
         return self.__dict__ | {"_block": (0, b"")}
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The places of rows in their file, steps ascending."""
-
-    steps: Array
-    starts: Array
-    """The first byte of each row."""
-    sizes: Array
-    """The bytes of each row's sealed part."""
-    digests: bytes
-    """The digest of each sealed part, 16 bytes each."""
-
-    def index(self, step: int) -> int | None:
-        """Return the index of a step; None without a row."""
-        index = step - int(self.steps[0]) if len(self.steps) else 0  # steps mostly follow one another
-        if not (0 <= index < len(self.steps) and self.steps[index] == step):
-            index = int(np.searchsorted(self.steps, step))
-        return index if index < len(self.steps) and self.steps[index] == step else None
+def at(columns: Columns, index: Array) -> Columns:
+    """Return the columns of some rows."""
+    return {name: column[index] for name, column in columns.items()}
 
 
-class Gathering:
+class RowCollector:
     """Collects rows of one rank, of which the last of each step counts; :data:`AT_ONCE` are converted to columns together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: list[SealedRow] = []
-        self._starts, self._sizes, self._digests = array("q"), array("q"), bytearray()
-        self._pieces: list[tuple[Array, Array, RowColumns]] = []
-        self._kept: dict[int, RankRow] = {}
-        self._names: dict[Names, int] = {((), ()): 0}
+        self._lines: list[RowLine] = []
+        self._pieces: list[Columns] = []
+        self._kept: list[RankRow] = []
+        self._names: dict[Names, int] = {}
 
-    def add(self, row: SealedRow, start: int, size: int) -> None:
-        """Add a row of the fast path, from a line of ``size`` bytes from ``start`` on."""
-        self._waiting.append(row)
-        self._starts.append(start)
-        self._sizes.append(size - digests.ROW_END)
-        if len(self._waiting) == AT_ONCE:
-            self._put()
+    def add(self, line: RowLine) -> None:
+        """Add a row."""
+        self._lines.append(line)
+        if not line.is_usual:
+            self._kept.append(line.row)
+        if len(self._lines) == AT_ONCE:
+            self._convert()
 
-    def keep(self, row: RankRow) -> None:
-        """Add and keep a row of the general path, whose columns have only step, names and tokens."""
-        self._kept[len(self._starts)] = row
-        named = {"unrecorded_inputs": row.unrecorded_inputs, "unseen": row.unseen, "token_digest": row.token_digest}
-        stand_in = SealedRow(**_STAND_IN, **named, step=row.step)  # type: ignore[arg-type]
-        self.add(stand_in, 0, digests.ROW_END)
-
-    def _put(self) -> None:
-        rows, self._waiting = self._waiting, []
-        self._digests += bytes.fromhex("".join([row.digest for row in rows]))
+    def _convert(self) -> None:
+        lines, self._lines = self._lines, []
+        rows = [line.row for line in lines]
         number = self._names.setdefault
-        named = [number((row.unrecorded_inputs, row.unseen), len(self._names)) for row in rows]
-        self._pieces.append((np.array([row.step for row in rows], np.int64), np.array(named, np.int64), _side_by_side(rows)))
+        names = [number((row.unrecorded_inputs, row.unseen), len(self._names)) for row in rows]
+        of_lines = {
+            "names": np.array(names, np.int64),
+            "start": np.array([line.start for line in lines], np.int64),
+            "size": np.array([line.size for line in lines], np.int64),
+            "digest": np.array([line.digest for line in lines], np.uint64),
+            "kept": np.array([not line.is_usual for line in lines], bool),
+        }
+        self._pieces.append(_columns(rows) | of_lines)
 
-    def gathered(self) -> RankRows:
+    def collected(self) -> RankRows:
         """Return the rows that count."""
-        self._put()
-        steps, named = (np.concatenate([piece[part] for piece in self._pieces]) for part in (0, 1))
-        index = _last_of_each(steps)
-        pieces = [columns for _, _, columns in self._pieces]
-        numbers = {name: _joined([piece.numbers[name] for piece in pieces], index) for name in (*NUMBERS, *SPREADS)}
-        marks = {name: _joined([getattr(piece, name) for piece in pieces], index) for name in MARKS}
-        kept = np.isin(index, np.array([*self._kept], np.int64))
-        starts, sizes = (np.array(column, np.int64)[index] for column in (self._starts, self._sizes))
-        of_digests = np.frombuffer(bytes(self._digests), np.uint8).reshape(-1, 16)[index].tobytes()
-        every = list(self._names)
-        inputs, unseen = zip(*(every[which] for which in (0, *np.unique(named[index]).tolist())), strict=True)
-        names = tuple({name for of in inputs for name in of}), tuple({word for of in unseen for word in of})
-        by_step = {self._kept[position].step: self._kept[position] for position in index[kept].tolist()}
-        places, columns = Places(steps[index], starts, sizes, of_digests), RowColumns(numbers, **marks, kept=kept)
-        return RankRows(self._path, places, by_step, columns, names)
+        self._convert()
+        index = _last_of_each(np.concatenate([piece["step"] for piece in self._pieces]))
+        columns = {name: _joined([piece[name] for piece in self._pieces], index) for name in self._pieces[0]}
+        names = list(self._names)
+        used = [names[number] for number in np.unique(columns["names"]).tolist()]
+        steps = set(columns["step"][columns["kept"]].tolist())
+        return RankRows(self._path, columns, {row.step: row for row in self._kept if row.step in steps}, used)
 
 
-AT_ONCE = 4096
-"""Rows of one conversion; one by one takes three times as long."""
-_UNKNOWN = (math.nan,) * len(SPREADS)
-_STAND_IN = {
-    **dict.fromkeys(("loss", "objective_loss", "valid_tokens", "grad_norm", "clip_coefficient", "learning_rate", "skipped")),
-    **{"files": {}, "rank": 0, "segment": "", "digest": digests.LENGTH * "0"},
-}
+def _columns(rows: Sequence[RankRow]) -> Columns:
+    """Return the columns that rows make without their lines; None becomes NaN."""
+    columns: dict[str, list[float | None]] = {name: list(map(attrgetter(name), rows)) for name in NUMBERS}
+    columns["consumed_samples"] = [math.inf if _is_no_number_of_samples(count) else count for count in columns["consumed_samples"]]
+    columns["learning_rate"] = [math.inf if isinstance(rate, list) else rate for rate in columns["learning_rate"]]
+    spreads = np.array([_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows], np.float64)
+    columns |= dict(zip(SPREADS, spreads.reshape(-1, len(SPREADS)).T, strict=True))
+    marks = {name: [_mark(getattr(row, name)) for row in rows] for name in ("random", "state", "token_digest")}
+    numbers = {name: np.array(column, np.float64) for name, column in columns.items()}
+    return (
+        numbers
+        | {name: np.array(column, np.uint64) for name, column in marks.items()}
+        | {"step": np.array([row.step for row in rows], np.int64), "flags": _flags(rows)}
+    )
 
 
-def _side_by_side(rows: Sequence[SealedRow]) -> RowColumns:
-    """Return the columns of rows, none of them kept; None becomes NaN."""
-    plain = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in PLAIN}
-    samples = [row.consumed_samples for row in rows]
-    rates = [row.learning_rate for row in rows]
-    plain["consumed_samples"] = np.array([math.inf if _is_no_number_of_samples(count) else count for count in samples], np.float64)
-    plain["learning_rate"] = np.array([math.inf if isinstance(rate, list) else rate for rate in rates], np.float64)
-    shares = [_spreads(row.micro_batches) if row.micro_batches else _UNKNOWN for row in rows]
-    plain |= dict(zip(SPREADS, np.array(shares, np.float64).reshape(-1, len(SPREADS)).T, strict=True))
-    random, state = (np.array([sealed_rows.mark(getattr(row, name)) for row in rows], np.uint64) for name in ("random", "state"))
-    texts = [row.token_digest.encode("utf-8", "surrogatepass") for row in rows]
-    tokens = np.array([digests.short(text) or 1 if text else 0 for text in texts], np.uint64)
-    return RowColumns(plain, _flags(rows), random, state, tokens, np.zeros(len(rows), bool))
+def _mark(content: object) -> int:
+    """Return a digest of a field's content, 0 where empty."""
+    if not content:
+        return 0
+    try:
+        return digests.short(_encoded(content)) or 1
+    except UnicodeEncodeError:  # a surrogate
+        return digests.short(repr(content).encode()) or 1
 
 
-def _is_no_number_of_samples(count: float | None) -> bool:
-    return count is not None and (type(count) is float or not -EXACT <= count <= EXACT)
+def _is_no_number_of_samples(count: object) -> bool:
+    return count is not None and (type(count) is not int or not -EXACT <= count <= EXACT)
 
 
-def _flags(rows: Sequence[SealedRow]) -> Array:
-    """The flags of rows."""
+def _flags(rows: Sequence[RankRow]) -> Array:
+    """Return the flags of rows."""
     skipped = np.array([row.skipped for row in rows], np.float64)
     terms = np.array([-1 if row.terms is None else len(row.terms) for row in rows])
     said = {
@@ -241,6 +213,7 @@ def _flags(rows: Sequence[SealedRow]) -> Array:
 
 
 def _spreads(shares: Sequence[tuple[float | None, float | None, float | None]]) -> Sequence[float]:
+    """Return :data:`SPREADS` of a row's micro-batches."""
     known = [(objective / loss, tokens) for loss, tokens, objective in shares if loss and tokens and objective is not None]
     if not known:
         return _UNKNOWN

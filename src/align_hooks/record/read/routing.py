@@ -13,10 +13,11 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format import layout
+from align_hooks.record.format.descriptions import Routed
 from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import Routed, in_header
 from align_hooks.record.format.sequence import in_order
+from align_hooks.record.format.structured import in_header
 from align_hooks.record.read.batch import interleaved
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.settings import PREFIX

@@ -15,15 +15,18 @@ from align_hooks.process.work import WorkPool
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.scalars import SCALARS
 from align_hooks.record.format import layout
+from align_hooks.record.format.descriptions import Description
 from align_hooks.record.format.files import read_array, read_json
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import Description, Facts, Manifest, NormRow, structured
+from align_hooks.record.format.rows import NormRow
+from align_hooks.record.format.schema import Facts, Manifest
 from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.committed import Committed, read_committed
 from align_hooks.record.read.lines import Lines
 from align_hooks.record.read.norm_rows import NormRows, read_norm_rows
-from align_hooks.record.read.rank_rows import RowColumns
+from align_hooks.record.read.rank_rows import Columns
 
 SLOWER = 64
 """The time to read a byte of a row, in bytes of a tensor."""
@@ -63,7 +66,7 @@ class RunFiles:
         """Rank to the rows that count, with their lists."""
         return {rank: _committed(self.path, rank, manifest) for rank, manifest in self.manifests.items()}
 
-    def columns(self, steps: Sequence[int]) -> dict[int, RowColumns]:
+    def columns(self, steps: Sequence[int]) -> dict[int, Columns]:
         """Return the columns of each rank's rows of scalars at completed steps."""
         return {rank: committed.rows.columns(np.array(steps, np.int64)) for rank, committed in self.committed.items()}
 
@@ -104,7 +107,7 @@ class RunFiles:
         return {rank: self.source(step, rank).described() for rank in self.manifests}
 
     def file(self, rank: int, step: int, name: str) -> tuple[Path, str]:
-        """Return the path and the digest of a step's file, by its name in :mod:`.layout`.
+        """Return the path and the digest of a step's file, by its name in :mod:`.format.layout`.
 
         Raises RecordError where the file is missing or not listed, and where a link leads out of the run.
         """
@@ -118,7 +121,7 @@ class RunFiles:
         return step in self.recorded(rank, name)
 
     def recorded(self, rank: int, name: str) -> Mapping[int, str]:
-        """Return the steps of a rank's file or row, by its name in :mod:`.layout`, each with its digest."""
+        """Return the steps of a rank's file or row, by its name in :mod:`.format.layout`, each with its digest."""
         return self.committed[rank].listed.get(name, {})
 
     def source(self, step: int, rank: int) -> BatchSource:

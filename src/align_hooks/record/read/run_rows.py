@@ -18,7 +18,7 @@ from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.format import crash_stack, layout
 from align_hooks.record.format.ending import Ending, ending
 from align_hooks.record.format.missing_batch import Unseen, known
-from align_hooks.record.format.schema import RankRow, ScalarRow
+from align_hooks.record.format.rows import RankRow, ScalarRow
 from align_hooks.record.read.problems import Problem, ProblemKind
 from align_hooks.record.read.run_files import RunFiles
 from align_hooks.record.read.scalar_rows import merged_rows

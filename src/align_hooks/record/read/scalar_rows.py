@@ -15,9 +15,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.schema import Manifest, RankRow, ScalarRow
+from align_hooks.record.format.rows import RankRow, ScalarRow
+from align_hooks.record.format.schema import Manifest
 from align_hooks.record.format.terms import whole
-from align_hooks.record.read.rank_rows import FLOAT, KNOWN, NO_TERMS, SKIPPED, TERMS, WHOLE, RankRows, RowColumns
+from align_hooks.record.read.rank_rows import FLOAT, KNOWN, NO_TERMS, SKIPPED, TERMS, WHOLE, Columns, RankRows, at
 
 MOST_TOKENS = 1 << 40
 """The most tokens of a rank and step with exact sums in fp64, the type of columns."""
@@ -101,7 +102,7 @@ def merged_rows(
     merged: dict[int, ScalarRow] = {}
     for indices in _alike(columns):
         every = len(indices) == len(steps)
-        chosen = columns if every else {rank: of_rank.at(indices) for rank, of_rank in columns.items()}
+        chosen = columns if every else {rank: at(of_rank, indices) for rank, of_rank in columns.items()}
         merged |= {row.step: row for row in _of_columns(chosen, numbers[indices], manifests, per_token=per_token)}
     for step in steps:
         if step not in merged:
@@ -110,15 +111,16 @@ def merged_rows(
     return [merged[step] for step in steps]
 
 
-def _alike(columns: Mapping[int, RowColumns]) -> Iterator[Array]:
+def _alike(columns: Mapping[int, Columns]) -> Iterator[Array]:
     """Yield the indices of steps with complete columns, grouped by the ranks that have a loss, of the full batch or not,
     and no other terms."""
-    first = columns[min(columns)].numbers  # samples and rate come from the first rank
+    first = columns[min(columns)]  # samples and rate come from the first rank
     complete = ~(np.isinf(first["consumed_samples"]) | np.isinf(first["learning_rate"]))
     patterns = []
     for of_rank in columns.values():
-        complete &= ~of_rank.kept & (of_rank.flags & (FLOAT | TERMS) == 0) & ~(np.abs(of_rank.numbers["valid_tokens"]) > MOST_TOKENS)
-        patterns += [~np.isnan(of_rank.numbers["loss"]), (of_rank.flags & WHOLE) > 0, (of_rank.flags & NO_TERMS) > 0]
+        flags = of_rank["flags"]
+        complete &= ~of_rank["kept"] & (flags & (FLOAT | TERMS) == 0) & ~(np.abs(of_rank["valid_tokens"]) > MOST_TOKENS)
+        patterns += [~np.isnan(of_rank["loss"]), (flags & WHOLE) > 0, (flags & NO_TERMS) > 0]
     packed = np.packbits(np.array(patterns), axis=0)[:, complete].T
     indices = np.flatnonzero(complete)
     _, which = np.unique(packed, axis=0, return_inverse=True) if len(indices) else (None, indices)
@@ -126,22 +128,20 @@ def _alike(columns: Mapping[int, RowColumns]) -> Iterator[Array]:
         yield indices[which.reshape(-1) == number]
 
 
-def _of_columns(
-    columns: Mapping[int, RowColumns], steps: Array, manifests: Mapping[int, Manifest], *, per_token: bool
-) -> Iterator[ScalarRow]:
+def _of_columns(columns: Mapping[int, Columns], steps: Array, manifests: Mapping[int, Manifest], *, per_token: bool) -> Iterator[ScalarRow]:
     """Yield the rows of one group of :func:`_alike`."""
     first = columns[min(columns)]
-    known = [(rank, bool(of.flags[0] & WHOLE), not math.isnan(of.numbers["loss"][0])) for rank, of in columns.items()]
+    known = [(rank, bool(of["flags"][0] & WHOLE), not math.isnan(of["loss"][0])) for rank, of in columns.items()]
     holders = list(_loss_holders(known, manifests))
     lacking = len(holders) < _loss_places(manifests)
-    by_key = [list(zip(*(_listed(columns[rank].numbers[key]) for rank in holders or [min(columns)]), strict=True)) for key in LOSSES]
+    by_key = [list(zip(*(_listed(columns[rank][key]) for rank in holders or [min(columns)]), strict=True)) for key in LOSSES]
     losses = [(None, None, None) if lacking else _means(*of_step, per_token=per_token) for of_step in zip(*by_key, strict=True)]
     ranks = next(iter(manifests.values())).launch.world_size
-    terms: dict[str, float] | None = {} if len(columns) == ranks and all(of.flags[0] & NO_TERMS for of in columns.values()) else None
+    terms: dict[str, float] | None = {} if len(columns) == ranks and all(of["flags"][0] & NO_TERMS for of in columns.values()) else None
     names = ("consumed_samples", "grad_norm", "clip_coefficient", "learning_rate", "loss_scale", "seconds")
-    others = zip(*(_listed(first.numbers[name]) for name in names), strict=True)
-    skipped = [bool(flags & SKIPPED) if flags & KNOWN else None for flags in first.flags.tolist()]
-    norms = _norms(first.numbers["grad_norm"], [of_rank.numbers["squared"] for of_rank in columns.values()])
+    others = zip(*(_listed(first[name]) for name in names), strict=True)
+    skipped = [bool(flags & SKIPPED) if flags & KNOWN else None for flags in first["flags"].tolist()]
+    norms = _norms(first["grad_norm"], [of_rank["squared"] for of_rank in columns.values()])
     for index, (step, (loss, objective, tokens), skip, numbers) in enumerate(zip(steps.tolist(), losses, skipped, others, strict=True)):
         samples, norm, clip, rate, scale, seconds = numbers
         yield ScalarRow(

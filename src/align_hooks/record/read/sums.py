@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from align_hooks.errors import RecordError
 from align_hooks.messages import rendered
 from align_hooks.quantities.registry import SKETCHES
-from align_hooks.record.format.schema import SketchRow, structured
+from align_hooks.record.format.rows import SketchRow
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.sketch import DEFINITION, sketch
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.lines import Lines
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.tensors import Tensors
@@ -24,27 +25,29 @@ Sketches: TypeAlias = dict[str, NDArray[np.float64]]
 
 
 def norms(run: RunRows, step: int) -> dict[str, float]:
-    """Return the norm of each gradient; raises RecordError where a missing rank holds a part."""
-    refuse_parts(run, "norm")
-    total: dict[str, float] = {}
-    for rank in run.manifests:
-        rows = run.norm_rows(rank)
-        squared = rows.squared_sums(step).tolist()
-        for shard in run.counted(rank):
-            total[shard.name] = total.get(shard.name, 0.0) + squared[rows.names[shard.name]]
-    return {name: math.sqrt(squared) for name, squared in total.items()}
+    """Return the norm of each gradient; raises RecordError where a missing rank holds a part, and without a row."""
+    names, of_steps = _norms(run, [step])
+    return dict(zip(names, of_steps[0].tolist(), strict=True))
 
 
 def norm_columns(run: RunRows, steps: Sequence[int]) -> dict[str, NDArray[np.float64]]:
-    """Return the norms of each gradient at ``steps``, which must have rows; raises RecordError as :func:`norms` does."""
+    """Return the norms of each gradient at ``steps``; raises RecordError as :func:`norms` does."""
+    names, of_steps = _norms(run, steps)
+    return dict(zip(names, of_steps.T, strict=True))
+
+
+def _norms(run: RunRows, steps: Sequence[int]) -> tuple[list[str], NDArray[np.float64]]:
+    """Return the canonical names, and the norms ``[steps, names]``."""
     refuse_parts(run, "norm")
-    total: dict[str, NDArray[np.float64]] = {}
-    for rank in run.manifests:
-        rows = run.norm_rows(rank)
-        for shard in run.counted(rank):
-            column = rows.column(shard.name, steps)
-            total[shard.name] = total[shard.name] + column if shard.name in total else column
-    return {name: np.sqrt(squared) for name, squared in total.items()}
+    columns: dict[str, int] = {}
+    counted = {rank: [shard.name for shard in run.counted(rank)] for rank in run.manifests}
+    for names in counted.values():
+        for name in names:
+            columns.setdefault(name, len(columns))
+    total = np.zeros((len(steps), len(columns)))
+    for rank, names in counted.items():
+        total[:, [columns[name] for name in names]] += run.norm_rows(rank).squared_sums(steps, names)
+    return list(columns), np.sqrt(total)
 
 
 def weight_norms(run: RunRows, step: int) -> dict[str, float]:
@@ -65,9 +68,8 @@ def counted_totals(run: RunRows, steps: Sequence[int]) -> dict[int, float]:
     """Return the sum of all counted squared sums of each step."""
     total = np.zeros(len(steps))
     for rank in run.manifests:
-        rows = run.norm_rows(rank)
-        columns = [rows.names[shard.name] for shard in run.counted(rank)]
-        total += rows.squared[[rows.steps[step] for step in steps]][:, columns].sum(axis=1)
+        squared = run.norm_rows(rank).squared_sums(steps, [shard.name for shard in run.counted(rank)])
+        total += np.asfortranarray(squared).sum(axis=1)  # tensor after tensor, whatever the steps
     return dict(zip(steps, total.tolist(), strict=True))
 
 

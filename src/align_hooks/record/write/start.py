@@ -2,7 +2,7 @@
 
 Nothing of an earlier record changes before the model is built, so a start that fails before that does no harm. Then
 the rename of one file, the rank's manifest, replaces the earlier record, or ends it where this one goes on
-(:mod:`.committed`). Files that do not count any more are deleted afterwards.
+(:mod:`.read.committed`). Files that do not count any more are deleted afterwards.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record.format import crash_stack, folder, layout
 from align_hooks.record.format.files import read_sealed
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.format.schema import Facts, Manifest, structured
+from align_hooks.record.format.schema import Facts, Manifest
 from align_hooks.record.format.shard import Shard
+from align_hooks.record.format.structured import structured
 from align_hooks.record.read.committed import Committed, read_committed
 from align_hooks.record.write import directory_lock
 from align_hooks.settings import PREFIX, Settings

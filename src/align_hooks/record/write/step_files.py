@@ -31,7 +31,7 @@ class StepBatch:
     slices: Sequence[Sequence[int]] | None = None
     """Positions [start, stop) of the sequence that a context-parallel rank has; None for all."""
     joined_first: Mapping[str, object] | None = None
-    """Members of :class:`.schema.JoinedFirst` where data-parallel ranks' rows form one batch that is then cut; else None."""
+    """Members of :class:`.descriptions.JoinedFirst` where data-parallel ranks' rows form one batch that is then cut; else None."""
     experts: Mapping[str, Sequence[int]] | None = None
     """Name of a layer's router to the number of this rank's tokens on each expert."""
 
@@ -57,7 +57,7 @@ class StepActivations:
     tensors: Mapping[str, Array]
     """fp32 ``[rows, positions, columns]`` of the points with full tensors."""
     points: Mapping[str, object]
-    """The members of :class:`.schema.ActivationHeader`."""
+    """The members of :class:`.descriptions.ActivationHeader`."""
 
 
 def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str | None = None) -> dict[str, str]:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.process.ranks import Launch
-from align_hooks.record.check import self_check
+from align_hooks.record.check.step_checks import other_weights, suspects, unequal_numbers
 from align_hooks.record.format import digests, layout
-from align_hooks.record.format.schema import Manifest, RankRow, SealedRow
-from align_hooks.record.read import committed, sealed_rows
+from align_hooks.record.format.rows import RankRow
+from align_hooks.record.format.schema import Manifest
+from align_hooks.record.read.rows import checked_row, usual_row
 from align_hooks.record.read.scalar_rows import merged_row
 from record.conftest import DP2, of_ranks
 from rewritten import edit_rows
@@ -66,11 +67,11 @@ def rows(draw: st.DrawFn) -> dict[str, object]:
     return row
 
 
-def plainly(line: bytes) -> RankRow:
+def plainly(line: bytes, manifest: Manifest = MANIFEST) -> RankRow:
     """The row of a line by the general way."""
-    _, content = committed.written(line, HERE, 1, MANIFEST)
-    content.pop("files", None)
-    return committed.rank_row(content, HERE)
+    row = checked_row(line, HERE, 1, manifest, {segment.id: segment for segment in manifest.starts()})
+    assert row is not None
+    return row
 
 
 def as_text(row: object) -> str:
@@ -84,35 +85,23 @@ def as_text(row: object) -> str:
 def test_a_line_that_is_taken_in_one_pass_is_the_row_that_the_general_way_reads(row: dict[str, object], ascii: bool, close: bool) -> None:
     text = json.dumps(row, ensure_ascii=ascii, separators=(",", ":") if close else None)
     line = digests.seal(text.encode("utf-8", "backslashreplace"))
-    taken = sealed_rows.opened(line, 1)
-    if taken is None:
-        return
-    expected = plainly(line)
-    assert as_text(sealed_rows.rank_row(line[: -digests.ROW_END])) == as_text(expected)
-    for key in {*RankRow.__struct_fields__} - {"random", "state"}:
-        assert repr(getattr(taken, key)) == repr(getattr(expected, key))
-    assert (sealed_rows.mark(taken.state) != 0) == bool(expected.state)
-    assert taken.files == row["files"] and taken.segment == row["segment"]
-
-
-def test_every_field_of_a_row_is_read_in_the_one_pass() -> None:
-    own = ("files", "rank", "segment", "digest")
-    assert {*SealedRow.__struct_fields__} == {*RankRow.__struct_fields__, *own}
+    usual = usual_row(line)
+    if usual is not None and usual.rank == 1:
+        assert repr(usual) == repr(plainly(line))
 
 
 def test_a_row_as_the_writer_makes_it_is_taken_in_one_pass(tmp_path: Path) -> None:
     path = of_ranks(tmp_path / "run", DP2, steps=range(3))
     for rank in range(2):
         lines = layout.scalars(path, rank).read_bytes().splitlines()
-        assert len(lines) == 3 and all(sealed_rows.opened(line, rank) is not None for line in lines)
+        assert len(lines) == 3 and all((row := usual_row(line)) and row.rank == rank for line in lines)
 
 
 @pytest.mark.parametrize("change", [(b"1.5", b"2.5"), (b'", "', b'" ,"'), (b'"}', b'"} ')], ids=["number", "space", "end"])
 def test_a_line_that_was_changed_is_not_taken(change: tuple[bytes, bytes]) -> None:
     line = digests.seal(json.dumps(HONEST | REQUIRED | {"grad_norm": 1.5}).encode())
-    assert sealed_rows.opened(line, 1) is not None
-    assert change[0] in line and sealed_rows.opened(line.replace(*change, 1), 1) is None
-    assert sealed_rows.opened(line, 0) is None
+    assert usual_row(line) is not None
+    assert change[0] in line and usual_row(line.replace(*change, 1)) is None
 
 
 CHANGES = st.fixed_dictionaries(
@@ -156,13 +145,13 @@ def test_rows_side_by_side_are_merged_and_checked_as_they_are_one_by_one(
     assert run.steps == sorted(last)
     for step in run.steps:
         for rank, row in run.rank_rows(step).items():
-            content = {key: value for key, value in of_rank[rank][last[step]].items() if key not in ("rank", "segment", "files")}
-            assert as_text(row) == as_text(committed.rank_row(content, HERE))
+            line = layout.scalars(pair, rank).read_bytes().splitlines()[last[step]]
+            assert as_text(row) == as_text(plainly(line, run.manifests[rank]))
     one_by_one = [merged_row(run.rank_rows(step), run.manifests, per_token=per_token) for step in run.steps]
     assert list(map(as_text, run.rows)) == list(map(as_text, one_by_one))
     for step in run.steps:
         rows = run.rank_rows(step)
-        assert step in self_check.suspects(run) or [*self_check.agreed(rows, step), *self_check.weighed(run, rows, step)] == []
+        assert step in suspects(run) or [*unequal_numbers(rows, step), *other_weights(run, rows, step)] == []
     of_all = [row for step in run.steps for row in run.rank_rows(step).values()]
     assert run.unrecorded_inputs == sorted({name for row in of_all for name in row.unrecorded_inputs})
     assert {reason.value for reason in run.unseen} == {word for row in of_all for word in row.unseen} - {"of a later version"}
@@ -184,6 +173,6 @@ def test_rows_whose_steps_do_not_rise_are_found_by_step(tmp_path: Path) -> None:
     of_rank = open_run(path).committed[0].rows
     assert list(of_rank) == [0, 2, 5] and len(of_rank) == 3 and 1 not in of_rank and 5 in of_rank and "5" not in of_rank
     assert [of_rank[step].loss for step in of_rank] == [3.0, 0.0, 2.0]
-    assert of_rank.columns(np.array([0, 5])).numbers["loss"].tolist() == [3.0, 2.0]
+    assert of_rank.columns(np.array([0, 5]))["loss"].tolist() == [3.0, 2.0]
     with pytest.raises(KeyError):
         of_rank[1]

@@ -1,0 +1,139 @@
+"""Checks of recorded norms: against the framework's norms, and between copies on several ranks.
+
+Each rank writes its own shards and reads no other rank's. So only a reader of all ranks can notice a shard that was
+lost or counted twice: then the norm made of all squared sums is not the framework's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
+from align_hooks.record.check.limits import EXACT, SAME, UNKNOWN, relative_distance
+from align_hooks.record.read.run_rows import RunRows
+
+ShardExtent: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | None]
+"""Canonical name, box and range of a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class NormRecheck:
+    """A norm by the framework, with its recomputations."""
+
+    norm: float
+    same: float | None
+    """The square by the framework's arithmetic; None where a rank's part is unknown."""
+    exact: float | None
+    """The square by the definition of :mod:`.format.norms`; None where a rank's part is unknown."""
+    ranks: int
+    """The number of ranks that recorded the norm."""
+    expected: int
+    """The number of ranks that the framework reduced over."""
+    repeated: tuple[float, ...]
+    """The results on the other ranks."""
+
+
+def rechecks(run: RunRows, step: int) -> list[NormRecheck]:
+    """Return the framework's norms of a step: one, or one of experts and one of the other parameters.
+
+    Where data-parallel ranks reduced over copies of the same gradients (no distributed optimizer), the first group counts.
+    """
+    tables = {rank: run.norm_rows(rank).taken[step] for rank in run.manifests}
+    norms = []
+    for index in range(max(map(len, tables.values()), default=0)):
+        rows = [table[index] for table in tables.values() if index < len(table)]
+        first = min(row.first for row in rows)
+        group = [row for row in rows if row.first == first]
+        same, exact = _sum([row.same for row in group]), _sum([row.exact for row in group])
+        norms.append(NormRecheck(rows[0].norm, same, exact, len(group), group[0].ranks, tuple(row.norm for row in rows[1:])))
+    return norms
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """Return the sum of all parts; None where a part is unknown."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def recomputed(step: int, calls: Sequence[NormRecheck]) -> Iterator[Contradiction]:
+    """Yield norms that differ from their recomputation, or between ranks."""
+    for call in calls:
+        if call.ranks != call.expected:
+            ranks = Statement(Witness.FRAMEWORK, call.expected), Statement(Witness.RECORD, call.ranks)
+            yield Contradiction(step, ContradictionKind.RANKS_OF_NORM, *ranks)
+        elif call.same is not None and relative_distance(call.norm, math.sqrt(call.same)) > SAME:
+            norms = Statement(Witness.FRAMEWORK, call.norm), Statement(Witness.SAME_GRADIENTS, math.sqrt(call.same))
+            yield Contradiction(step, ContradictionKind.NORM_TAKEN_AGAIN, *norms)
+        if odd := [norm for norm in call.repeated if relative_distance(call.norm, norm) > SAME]:
+            norms = Statement(Witness.FIRST_RANK, call.norm), Statement(Witness.LATER_RANK, odd[0])
+            yield Contradiction(step, ContradictionKind.NORM_OF_RANKS, *norms, count=len(odd))
+
+
+def lost_or_repeated(run: RunRows, step: int, calls: Sequence[NormRecheck], ours: float) -> Iterator[Contradiction]:
+    """Yield a contradiction where the recorded norms, of squared sum ``ours``, do not make up the framework's."""
+    if not calls:
+        return
+    exact = all(call.exact is not None for call in calls)
+    theirs = math.fsum(call.exact if call.exact is not None else call.norm * call.norm for call in calls)
+    if relative_distance(math.sqrt(theirs), math.sqrt(ours)) <= (EXACT if exact else UNKNOWN):
+        return
+    norms = Statement(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Statement(Witness.RECORDED_NORMS, math.sqrt(ours))
+    rank, native = _culprit(run, step, ours - theirs, ours * 4 * EXACT) or (None, "")
+    kind = ContradictionKind.LEFT_OUT if ours > theirs else ContradictionKind.COUNTED_ALONE
+    yield Contradiction(step, ContradictionKind.ELEMENTS if rank is None else kind, *norms, name=native, rank=rank)
+
+
+def _culprit(run: RunRows, step: int, difference: float, blur: float) -> tuple[int, str] | None:
+    """Return the rank and the parameter whose squares are the difference; None where no parameter or several fit."""
+    squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
+    sums: dict[tuple[int, str], float] = {}
+    for rank in run.manifests:
+        for shard in run.shards(rank):
+            if shard.trainable:
+                key = rank, shard.native
+                sums[key] = sums.get(key, 0.0) + squares[rank].get(shard.name, 0.0)
+    near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
+    alone = len({native for _, native in near}) == 1
+    return max(near) if alone else None  # the first copy counts, so the last is the odd one
+
+
+def copies_of(run: RunRows) -> dict[ShardExtent, list[int]]:
+    """Return the extents that several ranks hold, with these ranks, the rank that counts first."""
+    holders: dict[ShardExtent, list[tuple[bool, int]]] = {}
+    for rank in run.manifests:
+        for shard in run.shards(rank):
+            if shard.trainable:
+                holders.setdefault((shard.name, shard.box, shard.flat), []).append((not shard.counted, rank))
+    return {extent: [rank for _, rank in sorted(ranks)] for extent, ranks in holders.items() if len(ranks) > 1}
+
+
+def unequal_gradients(run: RunRows, steps: Sequence[int], copies: Mapping[ShardExtent, list[int]], limit: float) -> Iterator[Contradiction]:
+    """Yield copies of a gradient with another norm than on the rank that counts; the worst rank of each tensor and step."""
+    for (name, _, _), ranks in copies.items():
+        norms = np.sqrt(np.stack([run.norm_rows(rank).squared_sums(steps, [name])[:, 0] for rank in ranks]))
+        with np.errstate(invalid="ignore"):
+            error = np.abs(norms - norms[0]) / np.maximum(norms, norms[0])
+        error[(norms == norms[0]) | np.isnan(norms) | np.isnan(norms[0])] = 0.0
+        error[np.isnan(error)] = np.inf
+        for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
+            worst = int(error[:, index].argmax())
+            counted, other = (Statement(Witness.COPY, float(norms[copy, index]), ranks[copy]) for copy in (0, worst))
+            yield Contradiction(steps[index], ContradictionKind.GRADIENT_COPIES, counted, other, name=name, rank=ranks[worst])
+
+
+def unequal_weights(run: RunRows, step: int, copies: Mapping[ShardExtent, list[int]], limit: float) -> Iterator[Contradiction]:
+    """Yield copies of a weight with another norm than on the rank that counts; the worst rank of each tensor."""
+    squares = {rank: run.weight_squares(rank, step) for rank in run.manifests}
+    for (name, _, _), ranks in copies.items():
+        norms = {rank: math.sqrt(squares[rank][name]) for rank in ranks if name in squares[rank]}
+        counted = norms.pop(ranks[0], math.nan)
+        odd = [(error, rank) for rank, norm in norms.items() if (error := relative_distance(counted, norm)) > limit]
+        if odd and not math.isnan(counted):
+            rank = max(odd)[1]
+            claims = Statement(Witness.COPY, counted, ranks[0]), Statement(Witness.COPY, norms[rank], rank)
+            yield Contradiction(step, ContradictionKind.WEIGHT_COPIES, *claims, name=name, rank=rank)
