@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from align_hooks.errors import AlignHooksError, RefusedRun
-from align_hooks.hooking.ledger import Ledger
+from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
@@ -70,7 +70,7 @@ class Session:
     side: str
     settings: Settings
     launch: Launch
-    ledger: Ledger = field(default_factory=Ledger)
+    patch_log: PatchLog = field(default_factory=PatchLog)
     recording: Recording = field(init=False)
     replay: Replay | None = None
     injection: Injection | None = None

@@ -22,7 +22,7 @@ from megatron.training import get_args
 
 from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.hooking.ledger import Wrapper
+from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
