@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from align_hooks.errors import RefusedRun
 from align_hooks.names.fused import Fused
 from align_hooks.record.reader import OptimizerState
-from align_hooks.replay.perturb import EPS
-from align_hooks.replay.weights import Loader, open_optimizer_state
+from align_hooks.replay.weights import EPS, Loader, open_optimizer_state
 from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
+from align_hooks.names.blocks import Array
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
 
@@ -33,6 +34,8 @@ class ReplaySource:
     """The steps that were replayed."""
     _open: dict[int, Any] = field(default_factory=dict)
     """The step that was read last."""
+    _read: dict[str, Array] = field(default_factory=dict)
+    """The tensors that were read of this step."""
 
     @cached_property
     def run(self) -> Run:
@@ -61,7 +64,7 @@ class ReplaySource:
     def at(self, step: int) -> Any:
         """Return what was recorded at a step; the last step stays open."""
         if step not in self._open:
-            self._open = {step: getattr(self.run, self.quantity)(step)}
+            self._open, self._read = {step: getattr(self.run, self.quantity)(step)}, {}
         return self._open[step]
 
     def plan(self, planned: range, *, every: bool) -> Sequence[int]:
