@@ -55,8 +55,8 @@ def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
             recording.writer.finish(how, hooks=session.patch_log.facts())
             if session.made:
                 session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {how}")
-            if recording.words is not None:
-                recording.words.withdraw()
+            if recording.crash_stack is not None:
+                recording.crash_stack.withdraw()
         except Exception as error:  # training is over, and its exit code is the script's
             problems.append(f"rank {rank} could not close the record in {recording.writer.run}: {in_a_line(error)}")
     return problems

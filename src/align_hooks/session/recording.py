@@ -15,7 +15,7 @@ from align_hooks.quantities.kind import Quantity, Switch
 from align_hooks.record.format.crash_stack import LastWords
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.write.writer import Writer
-from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies, size_in_bytes
+from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
 from align_hooks.settings import Settings
 
 Produced = TypeVar("Produced")
@@ -28,8 +28,8 @@ class Recording:
     settings: Settings
     launch: Launch
     writer: Writer | None = None
-    """None without a run directory, like ``words``."""
-    words: LastWords | None = None
+    """None without a run directory, like ``crash_stack``."""
+    crash_stack: LastWords | None = None
     step: int | None = None
     """The training step under way; None between steps and during evaluation."""
     stopped: HowEnded | None = None
@@ -70,8 +70,8 @@ class Recording:
         if self.settings.on_error == "raise":  # at once, so that a failure ends the step to which it belongs
             write(writer, produced)
             return
-        copy = detach_copies(produced)
-        self.writing.put(WriteTask(what, step, size_in_bytes(copy), lambda: write(writer, copy)))
+        copy, size = detach_copies(produced)
+        self.writing.put(WriteTask(what, step, size, lambda: write(writer, copy)))
 
     def _slow(self) -> None:
         waited = f"{self.writing.waited:.1f} s"

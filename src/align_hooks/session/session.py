@@ -33,6 +33,7 @@ from align_hooks.record.write.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import Router, RoutingReplay
+from align_hooks.replay.source import ReplaySource
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
@@ -44,6 +45,9 @@ Opened = TypeVar("Opened")
 class RecordedParameters(Protocol):
     """The parameters of the model that a side built, under canonical names."""
 
+    def shards(self) -> Sequence[Shard]:
+        """Return this rank's parameter table."""
+
     def weights(self) -> Mapping[str, Array]:
         """Return canonical name to fp32 array, without copies."""
 
@@ -53,8 +57,8 @@ class RecordedParameters(Protocol):
     def weight_sketches(self) -> Mapping[str, Sequence[float]]:
         """Return canonical name to sketch, without copies."""
 
-    def wanted(self) -> Mapping[str, tuple[int, ...]]:
-        """Return canonical name to global shape of each tensor with which this rank computes."""
+    def wanted(self, *, trainable: bool = False) -> Mapping[str, tuple[int, ...]]:
+        """Return canonical name to global shape of each tensor, or ``trainable`` tensor, with which this rank computes."""
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Return a predicate: whether another rank holds the tensor of a canonical name."""
@@ -110,13 +114,13 @@ class Session:
         self.recording.survive(what, error)
 
     @property
-    def is_fed(self) -> bool:
-        """Whether a step takes more than its batch from another run."""
-        return self.injection is not None or self.routing is not None or self.teacher is not None
+    def replayed(self) -> list[ReplaySource]:
+        """What a step takes from another run, more than its batch."""
+        return [source for source in (self.injection, self.routing, self.teacher) if source is not None]
 
     def beginning(self) -> AbstractContextManager[None]:
         """Return a context in which a refusal ends training, and in a run that replays anything any other error too."""
-        replays = self.is_fed or self.replay is not None or self.settings.load_weights is not None
+        replays = self.replayed or self.replay is not None or self.settings.load_weights is not None
         return self.recording.must_succeed(Exception if replays else AlignHooksError)
 
     def begin(self) -> None:
@@ -138,8 +142,8 @@ class Session:
             self.recording.writer.begin()
             for lack in self.recording.writer.storage_limitations:
                 self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {rendered(weakness(lack))}")
-            self.recording.words = LastWords(self.settings.run, self.launch.rank)
-            self.recording.best_effort("last words", self.recording.words.prepare, None)
+            self.recording.crash_stack = LastWords(self.settings.run, self.launch.rank)
+            self.recording.best_effort("last words", self.recording.crash_stack.prepare, None)
         self.begun = True
         for change in self.overrides:
             self.say_override(change)
@@ -242,21 +246,10 @@ class Session:
         recorded = f"{len(named)} recorded on this rank, the largest {named[largest]:.6g} of {largest}"
         self.say(f"local norms at step {step} (iteration {step + 1}): {recorded}")
 
-    def describe(
-        self,
-        *,
-        place: Mapping[str, int],
-        shards: Sequence[Shard],
-        facts: Mapping[str, object],
-        steps: range,
-        wanted: Mapping[str, tuple[int, ...]] | None = None,
-        elsewhere: Callable[[str], bool] = lambda name: False,
-    ) -> None:
+    def describe(self, *, place: Mapping[str, int], facts: Mapping[str, object], steps: range) -> None:
         """Write the built run's facts into the record, with the overrides so far; ``steps`` are those that it will make.
 
-        ``wanted`` is canonical name to global shape of the trainable tensors with which this rank computes, by default those of its
-        ``shards``; ``elsewhere`` says whether another rank computes with a tensor. Raises RefusedRun for a requested step that the run
-        will not make.
+        Raises RefusedRun for a requested step that the run will not make.
         """
         self.planned = steps
         for switch in SWITCHES:
@@ -268,14 +261,15 @@ class Session:
                     f"{PREFIX}{switch.name.upper()}={asked.text}: step {never} is never made, the last is {last}; "
                     f"train longer, or name steps up to {last}"
                 )
-        if self.injection is not None:
-            needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted
-            self.injection.check(needed, steps, elsewhere=elsewhere, every=self.launch.rank == 0)
+        parameters = self.parameters
+        if self.injection is not None and parameters is not None:
+            wanted = parameters.wanted(trainable=True)
+            self.injection.check(wanted, steps, elsewhere=parameters.elsewhere(), every=self.launch.rank == 0)
             self.facts["injected"] = self.injection.facts()
             what = f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}"
             self.override(what, "the run's own", self.injection.source, f"{PREFIX}INJECT_GRADIENTS")
         if (writer := self.recording.writer) is not None:
-            facts = {**facts, **self.facts, "overrides": self.overrides}
+            facts, shards = {**facts, **self.facts, "overrides": self.overrides}, parameters.shards() if parameters is not None else ()
             continued = writer.describe(place=place, shards=shards, facts=facts, steps=steps)
             if writer.restarts:
                 how = f"goes on with step {steps.start}" if continued else f"is replaced from step {steps.start} on"

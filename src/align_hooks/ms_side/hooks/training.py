@@ -113,14 +113,7 @@ class Recorder(Callback):  # type: ignore[misc]
             check_teacher(session, steps)
             check_replay(session, steps, rows * length if rows and length else None)
             self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))
-            session.describe(
-                place=place(session.launch, session.sizes),
-                shards=session.parameters.shards(),
-                facts=facts(session),
-                steps=steps,
-                wanted=session.parameters.wanted(trainable=True),
-                elsewhere=session.parameters.elsewhere(),
-            )
+            session.describe(place=place(session.launch, session.sizes), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         record_state(session, self.first, functools.partial(optimizer_state, session))
@@ -135,7 +128,7 @@ class Recorder(Callback):  # type: ignore[misc]
         with session.recording.isolate_failures("the state that the step starts from"):
             session.step = self.first + run_context.original_args().cur_step_num - 1
             self.update = UpdateInputs()
-            if session.is_fed:
+            if session.replayed:
                 with session.recording.must_succeed():
                     self.replay(session.step)
             if session.recording.is_on:
@@ -196,17 +189,11 @@ class Recorder(Callback):  # type: ignore[misc]
         session, step = self.session, self.session.step
         assert step is not None
         seconds = time.perf_counter() - self.started
-        with session.recording.isolate_failures("gradients"):
-            self.gradients()
+        if session.parameters is not None and session.reducer is not None:  # before the next step overwrites them
+            record_gradients(session, lambda: pieces(counted(session)))
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
         ended = EndedStep(session, step, loop.net_outputs, read_batch, self.update, seconds)
         record_step(session, ended, functools.partial(optimizer_state, session))
-
-    def gradients(self) -> None:
-        """Write the gradients where they are wanted, before the next step overwrites them."""
-        session = self.session
-        if session.parameters is not None and session.reducer is not None:
-            record_gradients(session, lambda: pieces(counted(session)))
 
 
 def inject(session: MsSession, step: int) -> float | None:

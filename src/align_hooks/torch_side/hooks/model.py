@@ -87,14 +87,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
-    session.describe(
-        place=where,
-        shards=parameters.shards(),
-        facts=facts(session, gpt, optimizer, parameters, args),
-        steps=planned,
-        wanted=parameters.wanted(trainable=True),
-        elsewhere=parameters.elsewhere(),
-    )
+    session.describe(place=where, facts=facts(session, gpt, optimizer, parameters, args), steps=planned)
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer

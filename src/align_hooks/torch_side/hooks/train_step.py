@@ -39,7 +39,7 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    replays = session.is_fed or session.replay is not None
+    replays = session.replayed or session.replay is not None
     with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
         session.step = get_args().curr_iteration  # first, for replays need it
     try:
