@@ -20,7 +20,7 @@ from align_hooks.names.fused import Fused
 from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepBatch, write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.model import on_host, parameters_of, pieces, separated
+from align_hooks.torch_side.model import on_host, parameters_of, pieces
 from align_hooks.torch_side.norms import NormPlan
 from align_hooks.torch_side.place import ALONE, AXES, place
 
@@ -67,7 +67,7 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
 
     ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and where a parameter
     has no gradient."""
-    norms = NormPlan().norms(*separated(_gradients(model, vocabulary)))
+    norms = NormPlan().norms(_gradients(model, vocabulary))
     return {name: math.sqrt(squared) for name, squared in norms.named(norms.squares(on_host(norms.numbers))).items()}
 
 

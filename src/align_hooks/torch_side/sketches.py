@@ -7,7 +7,7 @@ planned once for tensors of the same types and pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -120,13 +120,14 @@ class SketchPlan:
         self._owners: Array = np.empty(0, np.int64)
         self._names: list[str] = []
 
-    def sketches(self, fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> Sketches:
+    def sketches(self, pairs: Iterable[tuple[Fused, torch.Tensor]]) -> Sketches:
         """Compute the signed sums of tensors, each with its pieces, on the device."""
-        flat = [tensor.detach().reshape(-1) for tensor in tensors]
-        known = (tuple(fused), tuple((tensor.dtype, tensor.device) for tensor in tensors))
-        if self._of != known:
+        known = [(fused, tensor.detach().reshape(-1)) for fused, tensor in pairs]
+        fused, flat = tuple(fused for fused, _ in known), [tensor for _, tensor in known]
+        of = fused, tuple((tensor.dtype, tensor.device) for tensor in flat)
+        if self._of != of:
             self._make(fused, flat)
-            self._of = known
+            self._of = of
         sums = [work.sums(flat).reshape(-1) for work in self._work]
         return Sketches(torch.cat(sums) if sums else torch.zeros(0, dtype=torch.float64), self._owners, self._names)
 

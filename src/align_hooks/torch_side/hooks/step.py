@@ -28,10 +28,9 @@ from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
-from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.routing import are_captured, choices
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
@@ -99,10 +98,9 @@ class EndedStep:
         """Return the norms that the gradients hook computed."""
         parameters, squared = self.session.parameters, self.named_squares()
         assert parameters is not None
-        names = parameters.names
-        if missing := [native for native, pieces in names.trained if not squared.keys() >= pieces]:
+        if missing := [native for native, pieces in parameters.trained_names if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
-        return LocalNorms("reduced", squared, names.counted, names.parts, self.framework_norms())
+        return LocalNorms("reduced", squared, parameters.counted_names, parameters.part_names, self.framework_norms())
 
     @functools.cached_property
     def squares(self) -> Array:

@@ -26,13 +26,12 @@ from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
-from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import CurrentStep, TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
