@@ -3,8 +3,6 @@
 A hook that cannot be attached stops that import, and is logged as failed: a second import of the module would succeed, unhooked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -3,8 +3,6 @@
 The framework's function is called once, by the handler or else here.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result

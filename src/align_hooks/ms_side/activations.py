@@ -3,8 +3,6 @@
 Points are compiled in at the first ``on_train_step_begin``, which has the batch of the graph (:mod:`.points` says how). As for token losses
 the model must be called with the full batch: only semi-automatic parallelism, which is refused, cuts a batch into micro-batches."""
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 

@@ -1,7 +1,5 @@
 """The points of newer models (``use_legacy: False``), of ``mindformers.parallel_core.training_graph``."""
 
-from __future__ import annotations
-
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model

@@ -1,7 +1,5 @@
 """The points of ``LlamaForCausalLM`` (``use_legacy: True``, 1.5 to 1.9), whose tensors all order tokens row by row."""
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from align_hooks.errors import RefusedRun

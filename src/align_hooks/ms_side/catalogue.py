@@ -1,7 +1,5 @@
 """Every hook on MindFormers, read top to bottom in the order of a run. Imports no framework."""
 
-from __future__ import annotations
-
 import functools
 
 from align_hooks.hooking.hook import Hook, hook_at

@@ -8,8 +8,6 @@ and the first label, and counts every token whose id is not the pad id and whose
 have one id more, and a token that does not count has the ignored label.
 """
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Accelerators that MindSpore sees."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import mindspore

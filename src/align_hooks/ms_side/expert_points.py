@@ -1,7 +1,5 @@
 """Points of experts: the weights of each token's experts, and the output of each expert."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import mindspore

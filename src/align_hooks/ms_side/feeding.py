@@ -4,8 +4,6 @@ MindSpore joins the rows of all data-parallel ranks in the order of the ranks, a
 does not train on the rows of its own data set. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from align_hooks.errors import RefusedRun

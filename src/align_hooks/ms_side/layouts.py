@@ -4,8 +4,6 @@
 along the rows of that part over an optimizer-parallel group. A record keeps these rows as a row-major range of the model-parallel part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

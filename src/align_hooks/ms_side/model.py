@@ -4,8 +4,6 @@ Under semi-automatic parallelism MindSpore cuts parameters when it compiles the 
 rank holds uncut and never uses, are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

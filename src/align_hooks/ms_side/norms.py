@@ -4,8 +4,6 @@
 gradient, and a few for all small gradients. The host adds up in fp64, which MindSpore's devices do not have.
 """
 
-from __future__ import annotations
-
 import mindspore
 from mindspore import nn, ops
 

@@ -4,8 +4,6 @@ MindSpore's optimizers keep moments in the order of ``optimizer.parameters``, an
 position of the learning-rate schedule. The attributes of the moments, and the arithmetic of the update, differ by class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

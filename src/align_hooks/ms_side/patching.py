@@ -5,8 +5,6 @@ Inside a ``construct`` that graph mode compiles no Python function runs. There :
 training cell's ``grad_reducer``, and :class:`SaveSteps`, a callback, writes what the Cell kept. ``patches/`` has the diff for that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

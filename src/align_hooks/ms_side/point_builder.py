@@ -1,7 +1,5 @@
 """Points made and put into the Cells of a model, and those that newer and older models share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

@@ -9,8 +9,6 @@ made in every step, for a compiled graph has no free branch; only copies of sele
 the host makes their numbers in fp64 on selected steps, since MindSpore's products in fp64 take sixteen times a step. A device keeps numbers
 that its graph makes in fp32, and full tensors where wanted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ is inside ``construct``, which graph mode compiles from its text; the token disp
 has the batch of the graph. Tokens are ``[1, rows · sequence, …]``, row by row, so the model must be called with the full batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import mindspore

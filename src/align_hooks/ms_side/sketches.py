@@ -5,8 +5,6 @@ fp32, since MindSpore's devices have no fp64; the host adds these up in fp64, so
 sketched on the host in fp64, since weights of two runs are compared to the bit.
 """
 
-from __future__ import annotations
-
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 

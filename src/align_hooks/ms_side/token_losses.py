@@ -6,8 +6,6 @@ in :mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of
 parallelism cuts into micro-batches.
 """
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 from mindspore import Parameter, nn, ops

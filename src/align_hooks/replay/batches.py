@@ -4,8 +4,6 @@ Steps must be recorded without a gap from the first step of training, and sequen
 leaves out (``run@0-399,401-999`` skips a suspicious batch) are skipped: from there on step N gets the batch of step N + 1.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

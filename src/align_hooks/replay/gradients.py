@@ -3,8 +3,6 @@
 Tensors are found by canonical name and read one by one, so that the host never holds all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

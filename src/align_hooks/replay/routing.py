@@ -4,8 +4,6 @@ Where two scores nearly tie, a rounding decides, and two runs compute with diffe
 differences have another cause. Scores, weights of the experts and losses stay the run's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

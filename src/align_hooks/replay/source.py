@@ -1,7 +1,5 @@
 """A quantity of a recorded run that is replayed at some steps of another run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -4,8 +4,6 @@ As each block gets the inputs and output gradients of the recorded run, its erro
 What is recorded are the run's own values, before they are replaced.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

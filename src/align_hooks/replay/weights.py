@@ -1,7 +1,5 @@
 """Weights to start from, under canonical names: a recorded run's, or those of a Hugging Face directory."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The end of a session: how the run ended, which requests never happened, and the exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line

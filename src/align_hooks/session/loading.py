@@ -1,7 +1,5 @@
 """Loading of recorded weights, and of the optimizer's state beside them, in the same way on both sides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from align_hooks.errors import RefusedRun

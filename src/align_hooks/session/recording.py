@@ -1,7 +1,5 @@
 """The record of one rank during training: which quantities are wanted, which were captured, and what an error ends."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The state of one training process with hooks: settings, sources of a replay, overrides. Handlers take it; it imports no framework."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -4,8 +4,6 @@ A quantity may cost a transfer from the device, so a side is asked only for what
 the sides write them earlier, with :func:`record_gradients`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The copies are on the host (:func:`detach_copies`), so that the framework may re
 last, and so written when everything that it lists is on disk and synced: a killed job leaves a valid record, a step or two shorter.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """The points of the model in a step: their choice, their recording, and a teacher's values in their place."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -22,8 +22,6 @@ tokens (Megatron-LM before 0.15) and not of a loss that is NaN. Then a candidate
 returned loss, as a sum or as a mean. Recomputed layers are inside the model, whose output is made once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

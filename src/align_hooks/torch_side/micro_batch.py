@@ -1,7 +1,5 @@
 """One forward pass of a model chunk on a selected step: its inputs, its token losses, and the weight of each token."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

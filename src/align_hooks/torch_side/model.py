@@ -5,8 +5,6 @@ precision the optimizer updates fp32 main parameters, from which weights and gra
 ranges of these, which begin and end at any element.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ They write the files of the hooks, so both records replay and read alike; withou
 like a directory made by the guide's snippet. ``patches/`` has the diffs that call these functions.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """This process's place in Megatron's parallel grid, and its part of a parameter."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

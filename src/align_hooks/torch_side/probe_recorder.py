@@ -8,8 +8,6 @@ Where activations are recomputed, a module is called twice: in the forward pass,
 gradients are read.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections import Counter

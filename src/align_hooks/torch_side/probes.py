@@ -1,7 +1,5 @@
 """The points of a built Megatron model: the module that shows each, and the columns of the module's tensor that are the point."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The routers of a built Megatron model: their names, their choices of experts, and recorded choices in their place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -4,8 +4,6 @@ Patch point: the argument of ``build_context``. Every script calls it first, wit
 everything. Later the device target and the deterministic switch are fixed, and the Trainer has copied parts of the configuration.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -9,8 +9,6 @@ class this one keeps every row of a step, yields the loss mask, and follows the 
 Patch point: the end of ``import mindformers.dataset.base_dataset``, where the base class and the register exist.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

@@ -4,8 +4,6 @@
 MindSpore cuts parameters, when the first step begins.
 """
 
-from __future__ import annotations
-
 import mindspore
 from mindspore import nn
 

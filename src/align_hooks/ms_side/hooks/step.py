@@ -1,7 +1,5 @@
 """The step of a MindFormers run that just ended, as a :class:`align_hooks.session.step.Step`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -6,8 +6,6 @@ replaces. Under semi-automatic parallelism buffers are made before ``__init__`` 
 are known once the cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable

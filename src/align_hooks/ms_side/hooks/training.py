@@ -4,8 +4,6 @@ Patch point: the ``callbacks`` of ``Model.train``. MindSpore calls ours around e
 evaluation (``Model.eval``). The training cell's outputs are read at full precision; MindFormers prints three to six decimals.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -6,8 +6,6 @@ shuffling, the scheduler and the model's config. ``validate_args`` would be late
 seed, which data sets read from ``args.seed``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -8,8 +8,6 @@ The model's loss mask is only a candidate, for the model multiplies by a mask in
 from the gradient of the model's output (:mod:`align_hooks.torch_side.loss_mask`).
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 

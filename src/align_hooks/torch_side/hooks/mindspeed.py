@@ -9,8 +9,6 @@ often (``repatch`` removes and applies all; removal came with MindSpeed 2.2). ``
 it is imported. Imports neither torch nor megatron: MindSpeed patches before either is complete.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from align_hooks.errors import AttachError

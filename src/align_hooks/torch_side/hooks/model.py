@@ -4,8 +4,6 @@ Patch point: the return of ``setup_model_and_optimizer``. Checkpoints are loaded
 the parameter table made here. All refusals by the built objects happen here, before the data is opened.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 

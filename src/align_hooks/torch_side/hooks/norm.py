@@ -9,8 +9,6 @@ kernel is kept too, which distinguishes a wrong norm from an inexact one. The ke
 of the module in 0.9 to 0.19.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 All device numbers of a step, losses, norms and sketches, come to the host in one transfer when it has ended.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping

@@ -10,8 +10,6 @@ first loss, a sum, by tokens and micro-batches; it multiplies the second, a mean
 ranks and divides it by the micro-batches. :func:`objective` sees the result of either.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import time

@@ -4,8 +4,6 @@ Patch point: ``step`` of the optimizer, which ``train_step`` calls. The learning
 **next** step's rate, after the scheduler moved on; so is the loss scale, for ``prepare_grads`` updates it.
 """
 
-from __future__ import annotations
-
 import torch
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
