@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.points import Point
-    from align_hooks.ms_side.reducer import CaptureGradients
-    from align_hooks.ms_side.shard_reducer import CaptureShards
+    from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
 
 from align_hooks.errors import RefusedRun
@@ -12,6 +11,7 @@ from align_hooks.quantities.activations import ACTIVATIONS, WHOLE
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.optimizer import chain
+from align_hooks.torch_side.place import rows_of_step
 from align_hooks.torch_side.probe_recorder import ProbeRecorder, rank_length, wanted
 from align_hooks.torch_side.probes import ProbePoint, is_forced, of_chunk
 from align_hooks.torch_side.session import TorchSession
@@ -63,8 +63,7 @@ def check_teacher(session: TorchSession, planned: range) -> None:
             f"{PREFIX}TEACHER: with --calculate-per-token-loss gradients are divided by the tokens behind the backward pass; drop either"
         )
     widths = {probe.values[0].name: probe.values[0].width for probe in session.probe_points if is_forced(probe, teacher.forces)}
-    rows = None if getattr(args, "rampup_batch_size", None) else args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
-    session.check_teacher(widths, planned, rows, args.seq_length)
+    session.check_teacher(widths, planned, rows_of_step(args), args.seq_length)
 
 
 def begin(session: TorchSession) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # a session is there before the framework is imported
     from align_hooks.torch_side.probe_recorder import ProbeRecorder
     from align_hooks.torch_side.probes import ProbePoint
     from align_hooks.torch_side.sketches import Sketches
-    from align_hooks.torch_side.state import Buffers
     from align_hooks.torch_side.token_digest import TokenDigest
 
 
@@ -115,8 +114,8 @@ class TorchSession(Session):
     """The modules that choose experts, with their names."""
     probe_points: Sequence[ProbePoint] = ()
     """The probe points of recorded and forced points."""
-    buffers: Buffers | None = None
-    """The model's persistent buffers; None before the first step."""
+    buffers: list[tuple[str, Module, str]] | None = None
+    """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
     said: set[Unseen] = field(default_factory=set)

@@ -2,7 +2,7 @@
 
 Patch point: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
 ``construct`` is compiled from its text later, with the cell's attributes, among them the Cell that :mod:`align_hooks.ms_side.reducer`
-replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:mod:`align_hooks.ms_side.shard_reducer`), and parameters
+replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:class:`~align_hooks.ms_side.reducer.CaptureShards`), and parameters
 are known once the cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
 """
 
@@ -21,9 +21,8 @@ from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.model import model_of, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
-from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Tasks, capture_bytes
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards, CaptureThenClip, Tasks, capture_bytes
 from align_hooks.ms_side.session import MsSession
-from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import say_own_names

@@ -18,7 +18,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.random_states import changes, digest
-from align_hooks.record.format.sequence import slices_of, zigzag
+from align_hooks.record.format.sequence import slices_of
 from align_hooks.record.format.state import BUFFER
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 from align_hooks.record.format.token_digest import CALLED, text
@@ -27,6 +27,7 @@ from align_hooks.record.write.step_files import StepActivations, StepBatch, Step
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.objects import Tensor
+from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
@@ -68,7 +69,8 @@ class EndedStep:
         chunks = [self.micro_batches(index) for index in sorted(self.current.attempt.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
-        return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
+        experts = {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
+        return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=experts)
 
     def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
         """Return the arrays of each micro-batch of a model chunk; keep and print why some are missing."""
@@ -79,10 +81,6 @@ class EndedStep:
             self.session.see_unseen(unseen)
             parts.append(arrays)
         return parts
-
-    def expert_counts(self) -> dict[str, list[int]]:
-        """Map each router's name to the number of each expert's tokens on this rank."""
-        return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
 
     def routing(self) -> StepChoices | None:
         """Return the experts that the routing hook kept."""
@@ -242,4 +240,4 @@ def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]
     if place["cp_size"] == 1:
         return None
     in_ids = slices_of(arrays["position_ids"], args.seq_length) if "position_ids" in arrays and not args.reset_position_ids else None
-    return in_ids or zigzag(place["cp"], place["cp_size"], args.seq_length)
+    return in_ids or rank_slices(place, args.seq_length)

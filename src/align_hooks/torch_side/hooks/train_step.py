@@ -68,9 +68,9 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with bypass_device_rewriting(session):
         if session.buffers is None:
-            session.buffers = state.Buffers.of(session.chunks)
+            session.buffers = state.buffers_of(session.chunks)
         session.current.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
-        session.current.buffers.update(session.buffers.copies())
+        session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -1,16 +1,47 @@
-"""The signed sums of :mod:`align_hooks.record.format.sketch` of all gradients, inside the compiled graph.
+"""Sums over all gradients inside the compiled graph: the squared sums of :mod:`align_hooks.record.format.norms`, and signed sums.
 
-:mod:`.lanes` groups the pieces. Signs are Parameters, since a graph would hold constants twice. Sums of up to a few thousand elements are
-fp32, since MindSpore's devices have no fp64; the host adds these up in fp64, so a gradient's sketch is within 1e-6 of its norm. Weights are
-sketched on the host in fp64, since weights of two runs are compared to the bit.
+:mod:`.plans` groups the elements. Small gradients with chunks of one width are joined, so the graph has a few operators for each large
+gradient, and a few for all small gradients. Sums of up to a few thousand elements are fp32, since MindSpore's devices have no fp64; the
+host adds these up in fp64, so a gradient's sketch is within 1e-6 of its norm. Weights are sketched on the host in fp64, since weights of
+two runs are compared to the bit. Signs are Parameters, since a graph would hold constants twice.
 """
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
-from align_hooks.ms_side.lanes import Matrix, PieceGroup, SketchPlan
 from align_hooks.ms_side.own_parameters import own_array, set_unregistered
+from align_hooks.ms_side.plans import Matrix, NormPlan, PieceGroup, SketchPlan, largest_part
+from align_hooks.record.format.norms import PART
 from align_hooks.record.format.sketch import PROJECTIONS, TURNS
+
+
+class ChunkSums(nn.Cell):
+    """Sums of squares of the chunks of all gradients, fp32, in one vector."""
+
+    def __init__(self, plan: NormPlan) -> None:
+        super().__init__(auto_prefix=False)
+        self.members = tuple(members for members, _ in plan.groups)
+        widths = [width for _, width in plan.groups]
+        self.parts = tuple(largest_part(width, PART) for width in widths)
+        self.in_chunk = tuple(width // part for width, part in zip(widths, self.parts, strict=True))
+        self.count = len(plan.groups)
+        self.square, self.reduce_sum, self.cat, self.cast = ops.Square(), ops.ReduceSum(), ops.Concat(), ops.Cast()
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]
+        """Sums of all chunks, joined; compiled from this text."""
+        sums: tuple[Tensor, ...] = ()
+        for group in range(self.count):
+            flat: tuple[Tensor, ...] = ()
+            for index in self.members[group]:
+                flat += (self.cast(gradients[index], mindspore.float32).reshape((-1,)),)
+            joined = flat[0]
+            if len(flat) > 1:
+                joined = self.cat(flat)
+            of_parts = self.reduce_sum(self.square(joined.reshape((-1, self.parts[group]))), 1)
+            if self.in_chunk[group] > 1:
+                of_parts = self.reduce_sum(of_parts.reshape((-1, self.in_chunk[group])), 1)
+            sums += (of_parts,)
+        return self.cat(sums)
 
 
 class SignedSums(nn.Cell):
