@@ -7,9 +7,8 @@ import numpy as np
 from mindspore import nn
 
 from align_hooks.ms_side import points as compiled
-from align_hooks.ms_side.expert_points import ExpertWeightsPoint, OfExperts
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.points import Point, TokenLayout, View, put, turned
+from align_hooks.ms_side.points import ExpertWeightsPoint, OfExperts, Point, TokenLayout, View, put, turned
 from align_hooks.names import points
 
 
@@ -75,15 +74,23 @@ class Builder:
         if any(point is not None for point in wanted.values()):
             turned(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
 
+    def output(self, cell: Cell, names: str | Sequence[str], width: int, views: Sequence[View] = ()) -> None:
+        """Put a point behind a Cell, of its output or of the ``views`` in it."""
+        self.turn(cell, compiled.of_output, point_out=self.point(names, width, views=views))
+
+    def input_and_output(self, cell: Cell, given: str, given_width: int, out: str, width: int) -> None:
+        """Put points before and behind a Cell."""
+        self.turn(cell, compiled.of_input_and_output, point_in=self.point(given, given_width), point_out=self.point(out, width))
+
     def around(self, owner: Cell, name: str, point: Point | None) -> None:
         """Put a point behind an attribute whose own class cannot be changed."""
         if point is not None:
             put(owner, name, compiled.Around(getattr(owner, name), point))
 
 
-def of_logits(build: Builder, name: str, rows: int) -> Point | None:
-    """Make a point of logits, without padded rows."""
-    return build.point(name, rows, views=[View("", (rows,), 0, build.vocabulary)])
+def of_logits(build: Builder, cell: Cell, name: str, rows: int) -> None:
+    """Put a point of logits behind a Cell, without padded rows."""
+    build.output(cell, name, rows, [View("", (rows,), 0, build.vocabulary)])
 
 
 def of_losses(build: Builder, core: Cell) -> None:
