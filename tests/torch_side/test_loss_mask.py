@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from align_hooks.record.format.missing_batch import NO_MASK, Unseen  # noqa: E402
-from align_hooks.torch_side.loss_mask import loss_mask as judged  # noqa: E402
 from align_hooks.torch_side.micro_batch import MicroBatch  # noqa: E402
+from align_hooks.torch_side.micro_batch import loss_mask as judged  # noqa: E402
 
 EPS = float(np.finfo(np.float32).eps)
 MASK = np.array([[0, 1, 1, 0], [1, 1, 1, 0]], np.float32)

@@ -20,5 +20,5 @@ WATCHED = (
 
 
 def make_session(settings: Settings, launch: Launch) -> MsSession:
-    """The session of this side."""
+    """Return the session of this side."""
     return MsSession("ms", settings, launch)

@@ -36,7 +36,7 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, Tensor | Array | 
 def local_norms(
     weights: Sequence[Weight], gradients: Sequence[Tensor], config: ModelConfig, vocabulary: int | None = None
 ) -> dict[str, float]:
-    """Canonical name to gradient norm.
+    """Map canonical names to gradient norms.
 
     ``weights`` are the Parameters that the optimizer updates, ``gradients`` their gradients in the same order, ``config`` is the
     LlamaConfig, or the training cell; ``vocabulary`` excludes padding. A parameter that no family knows has its own name."""

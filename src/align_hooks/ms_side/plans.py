@@ -165,12 +165,12 @@ class SketchPlan:
         return len(self.owners) * TURNS * PROJECTIONS
 
     def named(self, sums: Array, squared: Mapping[str, float]) -> dict[str, list[float]]:
-        """Canonical name to sketch, from the sums of all groups and each piece's squared sum."""
+        """Map canonical names to sketches, from the sums of all groups and each piece's squared sum."""
         return named(sums, self.owners, self.names, squared)
 
 
 def matrices(gradient: int, fused: Fused, shape: Sequence[int]) -> Iterator[Matrix]:
-    """The pieces of a gradient in their order; raises ValueError where it is a part of a tensor, whose rows have other numbers."""
+    """Yield the pieces of a gradient in their order; raises ValueError where it is a part of a tensor, whose rows have other numbers."""
     if fused.cut:
         raise ValueError(f"{fused.native} is cut, and a sketch in the graph is one of whole tensors")
     blocks, is_vector = fused.blocks.filled, len(shape) == 1

@@ -55,12 +55,12 @@ class RecordedSteps:
         """Map columns to arrays of a step, all ranks; raise RefusedRun for a batch that the model cannot read."""
         arrays = filled(self.replay.batch(step))
         if not self.resets:
-            refuse_unfed(arrays, step)
+            refuse_resets(arrays, step)
         present = columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
         return present | (positions(arrays["position_ids"], arrays.get("attention_mask")) if self.resets else {})
 
 
-def refuse_unfed(arrays: dict[str, Array], step: int) -> None:
+def refuse_resets(arrays: dict[str, Array], step: int) -> None:
     """Refuse a batch that resets positions or attention mask for a model that makes both: older, or without ``use_eod_reset``."""
     if "attention_mask" in arrays:
         raise RefusedRun(

@@ -66,11 +66,11 @@ class EndedStep:
 
     def batch(self) -> StepBatch:
         """Return the batch that the model consumed, with token losses where kept."""
-        session, arrays = self.session, dict(self.consumed)
+        session, arrays, job = self.session, dict(self.consumed), self.session.sizes
         losses = session.token_losses.read(arrays["tokens"].shape) if session.token_losses is not None else None
         if losses is not None:
             arrays["token_losses"] = losses
-        joined_first = session.sizes.joined_first() if session.sizes is not None else None
+        joined_first = {"micro_batches": job.micro_batches, "whole": job.whole} if job is not None else None
         sizes = {choice.name: choice.facts.experts for choice in session.choices}
         counts = {name: np.bincount(experts.ravel(), minlength=sizes[name]).tolist() for name, experts in self.experts.items()}
         return StepBatch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
@@ -169,21 +169,17 @@ class EndedStep:
             return number(norm), {}
         # without clipping MindFormers computes no norm, and the optimizer's gradients are normed here
         if session.sizes is not None:
-            return None, self.part_of_norm()
+            if self.update.injected_norm is not None:
+                return None, {"squared": self.update.injected_norm**2}
+            if session.parameters is None or not self.squared:
+                return None, {}
+            names = (name for parameter in session.parameters if parameter.counted for name in parameter.fused.pieces)
+            return None, {"squared": sum(self.squared[name] for name in names)}
         if self.update.injected_norm is not None:
             return self.update.injected_norm, {}
         if session.reducer is not None and session.reducer.norms:
             return sum(session.reducer.squared_sums().values()) ** 0.5, {}
         return None, {}
-
-    def part_of_norm(self) -> dict[str, float]:
-        """Return this rank's squared part of the global norm; empty without recorded norms."""
-        if self.update.injected_norm is not None:
-            return {"squared": self.update.injected_norm**2}
-        if self.session.parameters is None or not self.squared:
-            return {}
-        names = (name for parameter in self.session.parameters if parameter.counted for name in parameter.fused.pieces)
-        return {"squared": sum(self.squared[name] for name in names)}
 
 
 def counted(session: MsSession) -> list[tuple[Parameter, Tensor]]:

@@ -20,18 +20,19 @@ from align_hooks.ms_side.activations import check_teacher, give_values, keep_act
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.config import get
-from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
+from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state
 from align_hooks.ms_side.hooks.step import LOSS, EndedStep, UpdateInputs, counted, has_terms, read_terms
 from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext
-from align_hooks.ms_side.optimizer import groups, rates
+from align_hooks.ms_side.optimizer import ADAMS, groups, kind_of, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.session.step import record_gradients, record_state, record_step
 from align_hooks.settings import PREFIX
@@ -106,11 +107,14 @@ class Recorder(Callback):  # type: ignore[misc]
             loop = run_context.original_args()
             skipped = loop.train_dataset.get_init_step()  # of a resumed run, whose data set still has them
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num - skipped)
-            refuse_unknown(session)
+            optimizer = session.train_cell.optimizer
+            if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
+                known, kind = ", ".join(ADAMS), type(optimizer).__name__
+                raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
             rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
             check_teacher(session, steps)
             check_replay(session, steps, rows * length if rows and length else None)
-            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))
+            self.groups = tuple(groups(optimizer, session.parameters))
             session.describe(place=place(session.launch, session.sizes), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")

@@ -5,7 +5,6 @@ the parameter table made here. All refusals by the built objects happen here, be
 """
 
 import functools
-from collections.abc import Iterable
 
 import megatron.core.package_info
 import torch
@@ -17,10 +16,9 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.names.table import any_layer
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.session.loading import load_state, say_own_names
+from align_hooks.session.loading import layer_facts, load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
@@ -121,6 +119,10 @@ def draws(args: Arguments) -> bool | None:
 
 def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: Parameters, args: Arguments) -> dict[str, object]:
     """Return the facts of a Megatron run for ``run.json``."""
+    modules = [module for chunk in session.chunks for module in chunk.modules()]
+    weights = ((module, weight) for module in modules for weight in module.parameters(recurse=False))
+    # Megatron computes in the type of the weight, and never with the fp32 copies that the optimizer updates
+    typed = ((module, id(weight), dtype_of(weight.dtype), dtype_of(weight.dtype)) for module, weight in weights)
     return {
         "framework": "Megatron-LM",
         "versions": {
@@ -142,22 +144,10 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
             "draws": draws(args),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
-        "layers": layers(session.chunks, parameters),
-        "classes": sorted({type(module).__name__ for chunk in session.chunks for module in chunk.modules()}),
+        "layers": layer_facts(typed, {id(parameter.model): parameter.whole.pieces for parameter in parameters}),
+        "classes": sorted({type(module).__name__ for module in modules}),
         "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
     }
-
-
-def layers(chunks: Iterable[Module], parameters: Parameters) -> dict[str, dict[str, str]]:
-    """Map canonical names, ``*`` for the layer, to the module's class and the types of weight and computation, for the CheckList."""
-    names = {id(parameter.model): parameter.whole.pieces for parameter in parameters}
-    facts: dict[str, dict[str, str]] = {}
-    for module in (module for chunk in chunks for module in chunk.modules()):
-        for weight in module.parameters(recurse=False):
-            dtype = dtype_of(weight.dtype)  # Megatron computes in it, and never with the fp32 copies that the optimizer updates
-            for name in names.get(id(weight), ()):
-                facts.setdefault(any_layer(name), {"class": type(module).__name__, "weight": dtype, "compute": dtype})
-    return facts
 
 
 def optimizer_state(session: TorchSession) -> Moments:
