@@ -68,11 +68,13 @@ def of_attention(build: Builder, attention: Cell, name: str, hidden: int) -> Non
         if norm is not None and type(norm).__name__ != "IdentityOp":
             build.output(norm, f"{name}.{which}_norm", count * size)
     widths = {"query": heads * size, "key": groups * size, "value": groups * size}
-    build.turn(attention, turned_attention, **{f"point_{which}": build.point(f"{name}.{which}", width) for which, width in widths.items()})
+    build.subclass(
+        attention, pointed_attention, **{f"point_{which}": build.point(f"{name}.{which}", width) for which, width in widths.items()}
+    )
     build.input_and_output(attention.linear_proj, f"{name}.core", heads * size, f"{name}.o_proj", hidden)
 
 
-def turned_attention(base: type) -> type:
+def pointed_attention(base: type) -> type:
     """Attention whose queries, keys and values pass a point before the core: rotated, and not yet repeated for their queries."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -109,11 +111,11 @@ def of_latent_attention(build: Builder, attention: Cell, name: str, config: Mode
     build.output(getattr(attention, cells["k_layernorm"]), f"{name}.kv_a_layernorm", config.kv_lora_rank)
     build.output(getattr(attention, cells["kv_up"]), f"{name}.kv_b_proj", heads * (head + config.v_head_dim))
     widths = {"query": width, "key": width, "value": heads * config.v_head_dim}
-    build.turn(attention, turned_latent, **{f"point_{which}": build.point(f"{name}.{which}", wide) for which, wide in widths.items()})
+    build.subclass(attention, pointed_latent, **{f"point_{which}": build.point(f"{name}.{which}", wide) for which, wide in widths.items()})
     build.input_and_output(attention.linear_proj, f"{name}.core", heads * config.v_head_dim, f"{name}.o_proj", config.hidden_size)
 
 
-def turned_latent(base: type) -> type:
+def pointed_latent(base: type) -> type:
     """Latent attention whose queries, keys and values pass a point before the core."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -140,7 +142,7 @@ def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
     router, layout = mlp.router, by_rows(build.layout)
     logits = build.point(f"{name}.gate", int(router.expert_dim), layout)
     weights = build.expert_weights(f"{name}.gate.weights", router, layout)
-    build.turn(router, turned_router, point_logits=logits, point_weights=weights)  # type: ignore[arg-type]
+    build.subclass(router, pointed_router, point_logits=logits, point_weights=weights)  # type: ignore[arg-type]
     if getattr(mlp, "use_shared_expert", False):
         shared = mlp.shared_experts
         of_feed_forward(build, shared, f"{name}.shared_experts", hidden, int(shared.linear_fc2.input_size))
@@ -152,7 +154,7 @@ def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
             mlp.experts.weighed = of_each
 
 
-def turned_router(base: type) -> type:
+def pointed_router(base: type) -> type:
     """A router whose scores and whose weights pass a point."""
 
     class Pointed(base):  # type: ignore[misc]

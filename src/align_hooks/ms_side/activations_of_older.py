@@ -29,14 +29,14 @@ def of_older(build: Builder, model: Model) -> None:
 def of_block(build: Builder, layer: Cell, name: str, config: Cell, hidden: int) -> None:
     """Put points into a layer and its parts."""
     given, residual, out = (build.point(each, hidden) for each in (f"{name}.input", f"{name}.residual", name))
-    build.turn(layer, turned_layer, point_in=given, point_residual=residual, point_out=out)
+    build.subclass(layer, pointed_layer, point_in=given, point_residual=residual, point_out=out)
     build.output(layer.attention_norm, f"{name}.{points.NORM}", hidden)
     build.output(layer.ffn_norm, f"{name}.{points.SECOND_NORM}", hidden)
     of_attention(build, layer.attention, f"{name}.self_attn", config, hidden)
     of_feed_forward(build, layer.feed_forward, f"{name}.mlp", hidden)
 
 
-def turned_layer(base: type) -> type:
+def pointed_layer(base: type) -> type:
     """Make a layer with the text of ``LLamaDecodeLayer.construct`` and points in it, since no part of the layer shows the residual."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -101,7 +101,7 @@ def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidde
     )
     if query is not None or key is not None:
         put(attention, "apply_rotary_emb", Rotated(attention.apply_rotary_emb, query or nn.Identity(), key or nn.Identity()))
-    build.turn(attention, turned_values, point_value=value)
+    build.subclass(attention, pointed_values, point_value=value)
     build.input_and_output(attention.wo, f"{name}.core", heads * size, f"{name}.o_proj", hidden)
 
 
@@ -123,7 +123,7 @@ class Rotated(nn.Cell):
         return self.point_query(query), self.point_key(key)
 
 
-def turned_values(base: type) -> type:
+def pointed_values(base: type) -> type:
     """Attention whose values pass a point before the core."""
 
     class Pointed(base):  # type: ignore[misc]

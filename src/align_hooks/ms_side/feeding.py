@@ -42,9 +42,9 @@ class Sizes:
         indices = {"dp": data, "tp": tensor, "pp": stage, "cp": context, "ep": 0}
         return indices | {"dp_size": dp, "tp_size": mp, "pp_size": pp, "cp_size": cp, "ep_size": 1}
 
-    def rows(self, fed: int) -> int:
-        """Return the rows of the job's batch where a rank's data set has ``fed`` rows."""
-        return fed if self.whole else fed * self.dp
+    def rows(self, of_rank: int) -> int:
+        """Return the rows of the job's batch where a rank's data set has ``of_rank`` rows."""
+        return of_rank if self.whole else of_rank * self.dp
 
     def batch_size(self, rows: int, what: object) -> int:
         """Return the ``runner_config.batch_size`` for a batch of ``rows``; raises RefusedRun where there is none."""

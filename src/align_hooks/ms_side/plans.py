@@ -21,8 +21,8 @@ from align_hooks.record.format.sketch import PROJECTIONS, TURNS, column_signs, n
 
 LARGE = 1 << 20
 """Elements from which a gradient is not joined with others, which would copy it."""
-TURNS_AT_ONCE = 64
-"""Turns whose sums are added where the graph does it, in fp32."""
+TILES_AT_ONCE = 64
+"""Row tiles whose sums are added where the graph does it, in fp32."""
 
 
 def chunks_of(blocks: Blocks | Stack, shape: Sequence[int]) -> tuple[int, Array]:
@@ -97,19 +97,19 @@ class Matrix:
         return self.size == self.view
 
     @property
-    def turns(self) -> int:
+    def row_tiles(self) -> int:
         """The number of row tiles, the last of which may be partial."""
         return -(-self.rows // TURNS)
 
     @property
     def padding(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Padding before and behind the rows, and before and behind the columns."""
-        return (0, self.turns * TURNS - self.rows), (0, -self.columns % PROJECTIONS)
+        return (0, self.row_tiles * TURNS - self.rows), (0, -self.columns % PROJECTIONS)
 
     @property
     def row_signs(self) -> Array:
-        """The signs of the rows, padding included, fp32 ``[turns, TURNS, 1]``."""
-        return row_signs(np.arange(self.turns * TURNS)).astype(np.float32).reshape(-1, TURNS, 1)
+        """The signs of the rows, padding included, fp32 ``[row tiles, TURNS, 1]``."""
+        return row_signs(np.arange(self.row_tiles * TURNS)).astype(np.float32).reshape(-1, TURNS, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class PieceGroup:
 
     @property
     def row_signs(self) -> Array:
-        """The signs of the rows of all members, fp32 ``[turns, TURNS, 1]``."""
+        """The signs of the rows of all members, fp32 ``[row tiles, TURNS, 1]``."""
         return np.concatenate([member.row_signs for member in self.members])
 
 
@@ -154,9 +154,9 @@ class SketchPlan:
         groups: list[PieceGroup] = []
         owners: list[Array] = []
         for members in grouped.values():
-            turns = [matrix.turns for _, matrix in members]
-            groups.append(PieceGroup(tuple(matrix for _, matrix in members), largest_part(math.gcd(*turns), TURNS_AT_ONCE)))
-            owners.append(np.repeat([owner for owner, _ in members], [count // groups[-1].at_once for count in turns]))
+            row_tiles = [matrix.row_tiles for _, matrix in members]
+            groups.append(PieceGroup(tuple(matrix for _, matrix in members), largest_part(math.gcd(*row_tiles), TILES_AT_ONCE)))
+            owners.append(np.repeat([owner for owner, _ in members], [count // groups[-1].at_once for count in row_tiles]))
         return cls(tuple(groups), np.concatenate(owners), tuple(names))
 
     @property

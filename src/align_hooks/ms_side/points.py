@@ -153,7 +153,7 @@ class Point(nn.Cell):
         self.insert = ops.InsertGradientOf(self.keep_gradient)
 
     def keep_gradient(self, gradient):  # type: ignore[no-untyped-def]
-        """What is handed on of a gradient; compiled from this text."""
+        """Return the gradient, or the given one in its place; compiled from this text."""
         if self.keeps and self.whole:
             self.assign(self.gradient, self.cast(gradient, mindspore.float32).reshape((-1,)))
         if self.keeps and not self.whole:
@@ -341,7 +341,7 @@ class Before(nn.Cell):
         return self.original(self.point_in(x))
 
 
-def turned(cell: Cell, make: Callable[[type], type], **points: Cell) -> None:
+def subclass(cell: Cell, make: Callable[[type], type], **points: Cell) -> None:
     """Give a Cell points of ours, and the subclass of its class that passes them."""
     base = type(cell)
     subclass = make(base)

@@ -32,7 +32,7 @@ class MsSession(Session):
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
     """The sizes of a semi-automatic job; None for another job."""
-    fed: int = 0
+    rank_rows: int = 0
     """Rows a step in this rank's data set, of a semi-automatic job."""
     terms: dict[str, float] = field(default_factory=dict)
     """The terms of a newer model's loss; empty where they are not separate."""

@@ -77,7 +77,7 @@ class GroupSums(nn.Cell):
         )
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """The sums of each turn, added as far as they are of one piece; compiled from this text."""
+        """Return the sums of each row tile, added as far as they are of one piece; compiled from this text."""
         matrices: tuple[Tensor, ...] = ()
         for index in range(self.count):
             matrices += (self.pieces[index](gradients[self.members[index]]),)
@@ -86,14 +86,14 @@ class GroupSums(nn.Cell):
             joined = self.cat(matrices)
         width = joined.shape[1]
         signed = joined.reshape((-1, TURNS, width)) * self.columns
-        by_turn = self.reduce_sum(signed.reshape((-1, TURNS, width // PROJECTIONS, PROJECTIONS)), 2) * self.rows
+        by_tile = self.reduce_sum(signed.reshape((-1, TURNS, width // PROJECTIONS, PROJECTIONS)), 2) * self.rows
         if self.at_once > 1:
-            by_turn = self.reduce_sum(by_turn.reshape((-1, self.at_once, TURNS, PROJECTIONS)), 1)
-        return by_turn.reshape((-1,))
+            by_tile = self.reduce_sum(by_tile.reshape((-1, self.at_once, TURNS, PROJECTIONS)), 1)
+        return by_tile.reshape((-1,))
 
 
 class AsMatrix(nn.Cell):
-    """A piece of a gradient as a matrix of whole turns and lanes, fp32."""
+    """A piece of a gradient as a matrix of full row tiles and projection columns, fp32."""
 
     def __init__(self, matrix: Matrix) -> None:
         super().__init__(auto_prefix=False)

@@ -38,7 +38,7 @@ class LocalNorms:
     """The names that this rank prints."""
     parts: Container[str] = ()
     """The names of tensors of which this rank holds a part."""
-    taken: Sequence[Mapping[str, object]] = ()
+    framework: Sequence[Mapping[str, object]] = ()
     """Global norms that the framework took; see :meth:`Writer.local_norms`."""
 
 
@@ -77,7 +77,9 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     _record(session, ROUTING, step, "the experts of each token", produced.routing, lambda writer, choices: writer.routing(step, choices))
     _record(session, ACTIVATIONS, step, "activations", produced.activations, lambda writer, made: writer.activations(step, made))
     norms = functools.partial(_printed_norms, session, step, produced)
-    _record(session, LOCAL_NORMS, step, "local norms", norms, lambda to, made: to.local_norms(step, made.point, made.squared, made.taken))
+    _record(
+        session, LOCAL_NORMS, step, "local norms", norms, lambda to, made: to.local_norms(step, made.point, made.squared, made.framework)
+    )
     sketches = produced.gradient_sketches
     _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
     record_state(session, step + 1, moments)

@@ -28,7 +28,7 @@ from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
-from align_hooks.torch_side.place import ALONE, cut, is_counted
+from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
 from align_hooks.torch_side.sketches import Sketches, SketchPlan
 
 MEGATRON = "megatron"
@@ -213,7 +213,12 @@ def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, Array]:
 
 
 def parameters_of(
-    chunks: list[Module], vocabulary: int, place: Mapping[str, int] = ALONE, optimizers: Iterable[Optimizer] = (), *, args: Arguments = None
+    chunks: list[Module],
+    vocabulary: int,
+    place: Mapping[str, int] = SINGLE_RANK,
+    optimizers: Iterable[Optimizer] = (),
+    *,
+    args: Arguments = None,
 ) -> Parameters:
     """Return the parameters of all chunks of a built model, and the buffers that training moves.
 
@@ -240,7 +245,7 @@ def parameters_of(
         layers=first.config.num_layers,
         experts=first.config.num_moe_experts or 0,
         misfits=tuple(misfits or lacking(family, sizes, chunks, parameters)),
-        single_rank=dict(place) == ALONE,
+        single_rank=dict(place) == SINGLE_RANK,
         predicted=getattr(first.config, "mtp_num_layers", None) or 0,
     )
 

@@ -20,7 +20,7 @@ from align_hooks.record.write.step_files import StepBatch, write_batch, write_te
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import on_host, parameters_of, pieces
 from align_hooks.torch_side.norms import NormPlan
-from align_hooks.torch_side.place import ALONE, AXES, place
+from align_hooks.torch_side.place import AXES, SINGLE_RANK, place
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | None], *, rank: int = 0) -> None:
@@ -78,7 +78,7 @@ def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabular
 
 def _gradients(model: torch.nn.Module, vocabulary: int) -> list[tuple[Fused, torch.Tensor]]:
     """Return the gradients of a model; raise RefusedRun where ranks hold parts, whose places only a manifest could say."""
-    sizes = place() if parallel_state.model_parallel_is_initialized() else ALONE
+    sizes = place() if parallel_state.model_parallel_is_initialized() else SINGLE_RANK
     cut = [f"{AXES[axis].replace('_', ' ')} size {sizes[f'{axis}_size']}" for axis in ("tp", "pp", "cp", "ep") if sizes[f"{axis}_size"] > 1]
     training = sys.modules.get("megatron.training.global_vars")  # not imported here: a patched megatron.core may be importing us
     if getattr(getattr(training, "_GLOBAL_ARGS", None), "use_distributed_optimizer", False):

@@ -24,7 +24,7 @@ AXES = {
     "edp": "expert_data_parallel",
 }
 """The axes of a place. Experts have tensor- and data-parallel ranks of their own, across the others' data-parallel ranks."""
-ALONE = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
+SINGLE_RANK = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
 """The place of a job's only process."""
 
 

@@ -75,8 +75,8 @@ def facts(session: MsSession) -> dict[str, object]:
         "padded_vocabulary": parameters.dims.padded or None,
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": number(cell.scale_sense)},
         "training": {
-            "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.fed), "the data set"),
-            "global_batch_size": (rows and rows * session.launch.world_size) if sizes is None else sizes.rows(session.fed),
+            "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.rank_rows), "the data set"),
+            "global_batch_size": (rows and rows * session.launch.world_size) if sizes is None else sizes.rows(session.rank_rows),
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": is_per_token(cell),

@@ -159,8 +159,9 @@ class EndedStep:
 
     def terms(self) -> dict[str, float] | None:
         """Return the other terms of the loss; None where terms are not separate, or where each of several ranks has all of them."""
-        alone = self.session.sizes is None and self.session.launch.world_size == 1
-        return {name: term for name, term in self.session.terms.items() if name != LANGUAGE_MODEL} or None if alone else None
+        if self.session.sizes is not None or self.session.launch.world_size > 1:
+            return None
+        return {name: term for name, term in self.session.terms.items() if name != LANGUAGE_MODEL} or None
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
         """Return the global norm, or where gradients are cut this rank's squared part, which the reader adds up."""

@@ -107,7 +107,7 @@ def compile_cell(session: MsSession, run_context: RunContext) -> None:
     layouts = getattr(network, "parameter_layout_dict", None)
     if not layouts:
         raise RefusedRun(f"{type(network).__name__} was compiled without layouts of its parameters; this version cannot read them")
-    session.fed = len(elements[0])
+    session.rank_rows = len(elements[0])
     whole = {"single_rank": False, "layouts": layouts, "rank": session.launch.rank}
     session.parameters = parameters_of(cell.weights, model_of(cell), vocabulary(session), **whole)
     if isinstance(session.reducer, CaptureShards):
