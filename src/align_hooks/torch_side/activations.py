@@ -19,9 +19,9 @@ from align_hooks.torch_side.session import TorchSession
 
 def probes_of(session: TorchSession) -> list[ProbePoint]:
     """Return the probe points of this rank's model that show a recorded or forced point."""
-    asked = wanted(session.settings) if session.settings.steps(ACTIVATIONS) else lambda name: False
-    forced = session.teacher.forces if session.teacher is not None else lambda name: False
-    return [probe for probe in every_probe(session) if any(asked(value.name) or forced(value.name) for value in probe.values)]
+    asked = [wanted(session.settings)] if session.settings.steps(ACTIVATIONS) else []
+    asked += [session.teacher.forces] if session.teacher is not None else []
+    return [probe for probe in every_probe(session) if any(wants(value.name) for value in probe.values for wants in asked)]
 
 
 def every_probe(session: TorchSession) -> Iterator[ProbePoint]:

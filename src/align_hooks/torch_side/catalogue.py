@@ -16,10 +16,6 @@ TORCH = ">=2.4,<2.14"
 _INSTALL = "align_hooks.torch_side.rehearsal:install"
 
 
-def _always(settings: Settings) -> bool:
-    return settings.any_set()
-
-
 def _rehearsing(settings: Settings) -> bool:
     return settings.device == "cpu"
 
@@ -71,7 +67,7 @@ HOOKS: tuple[Hook, ...] = (
     _hook(
         "mindspeed",
         "mindspeed.patch_utils",
-        asked=_always,
+        asked=Settings.any_set,
         package="mindspeed",
         supports="",
         handler="mindspeed:install",
@@ -81,7 +77,7 @@ HOOKS: tuple[Hook, ...] = (
     _megatron(
         "arguments",
         "megatron.training.arguments:parse_args",
-        asked=_always,
+        asked=Settings.any_set,
         why="sets seed, determinism, learning rate and replay before anything is derived from the arguments",
     ),
     _megatron(

@@ -137,7 +137,10 @@ class EndedStep:
 
     def losses(self) -> dict[str, float | None]:
         """Return loss and objective of the step, the number of counted tokens, and the samples consumed until its end."""
-        session, loss = self.session, self.language_model_loss()
+        session = self.session
+        # of several terms the language model's, None where they are not separate
+        has_one = session.model is None or not has_terms(session.model)
+        loss = number(self.outputs[LOSS]) if has_one else session.terms.get(LANGUAGE_MODEL)
         ranks, rows = session.launch.world_size, len(self.consumed["tokens"])
         tokens = int((self.consumed["loss_mask"] > 0).sum())
         if session.sizes is None:
@@ -149,13 +152,6 @@ class EndedStep:
         if loss is None:
             return {"loss": None, "objective_loss": None, "valid_tokens": tokens, "consumed_samples": samples}
         return session.sizes.losses(loss, tokens, here, per_token=per_token) | {"consumed_samples": samples}
-
-    def language_model_loss(self) -> float | None:
-        """Return the language model's term of the loss, the only term of most models; None where terms are not separate."""
-        session = self.session
-        if session.model is None or not has_terms(session.model):
-            return number(self.outputs[LOSS])
-        return session.terms.get(LANGUAGE_MODEL)
 
     def terms(self) -> dict[str, float] | None:
         """Return the other terms of the loss; None where terms are not separate, or where each of several ranks has all of them."""

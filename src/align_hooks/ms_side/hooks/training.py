@@ -132,18 +132,13 @@ class Recorder(Callback):  # type: ignore[misc]
             self.update = UpdateInputs()
             if session.replayed:
                 with session.recording.must_succeed():
-                    self.replay(session.step)
+                    self.update = UpdateInputs(injected_norm=inject(session, session.step))
+                    give_experts(session, session.step)
+                    if session.teacher is not None:
+                        give_values(session, session.step, number(session.train_cell.scale_sense))
             if session.recording.is_on:
                 self.keep_state()
             self.started = time.perf_counter()
-
-    def replay(self, step: int) -> None:
-        """Set the step's gradients, experts and activations from other runs."""
-        session = self.session
-        self.update = replace(self.update, injected_norm=inject(session, step))
-        give_experts(session, step)
-        if session.teacher is not None:
-            give_values(session, step, number(session.train_cell.scale_sense))
 
     def prepare(self, run_context: RunContext) -> None:
         """Put our Cells into the training cell, right before it is compiled."""

@@ -60,7 +60,11 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         session.say("CUDA graphs replay the layers with experts: neither the terms that balance these nor the tokens of each are recorded")
     writer = session.recording.writer
     if session.settings.load_weights is not None and not (writer is not None and writer.resumes(args.iteration)):
-        load(session, parameters, optimizer, args)
+        states = [leaf.optimizer.state for leaf in leaves]
+        stateful = any(states)
+        for state in states:
+            state.clear()
+        load_state(session, compute_type(args), functools.partial(load_moments, optimizer, parameters), stateful=stateful)
     if session.replay is not None:
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])
@@ -95,15 +99,6 @@ def intended(args: Arguments) -> int:
     if args.exit_interval:
         return int(min(args.train_iters, (args.iteration // args.exit_interval + 1) * args.exit_interval))
     return int(args.train_iters)
-
-
-def load(session: TorchSession, parameters: Parameters, optimizer: Optimizer, args: Arguments) -> None:
-    """Load the weights that the settings name, into model and main parameters, and the recorded optimizer state, if any."""
-    states = [leaf.optimizer.state for leaf in leaf_optimizers(optimizer)]
-    stateful = any(states)
-    for state in states:
-        state.clear()
-    load_state(session, compute_type(args), functools.partial(load_moments, optimizer, parameters), stateful=stateful)
 
 
 def compute_type(args: Arguments) -> str:
