@@ -10,7 +10,7 @@ from align_hooks.errors import in_a_line
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Quantity, Switch
-from align_hooks.record.format.crash_stack import LastWords
+from align_hooks.record.format.crash_stack import CrashStack
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.write.writer import Writer
 from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
@@ -27,7 +27,7 @@ class Recording:
     launch: Launch
     writer: Writer | None = None
     """None without a run directory, like ``crash_stack``."""
-    crash_stack: LastWords | None = None
+    crash_stack: CrashStack | None = None
     step: int | None = None
     """The training step under way; None between steps and during evaluation."""
     stopped: HowEnded | None = None

@@ -23,7 +23,7 @@ from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.local_norms import PRINTED
 from align_hooks.quantities.registry import SWITCHES, asked_by
-from align_hooks.record.format.crash_stack import LastWords
+from align_hooks.record.format.crash_stack import CrashStack
 from align_hooks.record.format.norms import print_norms
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.storage_limitations import weakness
@@ -140,7 +140,7 @@ class Session:
             self.recording.writer.begin()
             for lack in self.recording.writer.storage_limitations:
                 self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {rendered(weakness(lack))}")
-            self.recording.crash_stack = LastWords(self.settings.run, self.launch.rank)
+            self.recording.crash_stack = CrashStack(self.settings.run, self.launch.rank)
             self.recording.best_effort("last words", self.recording.crash_stack.prepare, None)
         self.begun = True
         for change in self.overrides:
