@@ -10,7 +10,7 @@ import pytest
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.format.missing_batch import NO_MASK, Unseen
+from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason
 from align_hooks.record.write.step_files import StepBatch
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
@@ -197,8 +197,8 @@ def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every
     np.testing.assert_array_equal(filled(own)["attention_mask"], np.repeat(~CAUSAL, ROWS, axis=0))
 
 
-@pytest.mark.parametrize("reason", Unseen)
-def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(tmp_path: Path, reason: Unseen) -> None:
+@pytest.mark.parametrize("reason", MissingBatchReason)
+def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(tmp_path: Path, reason: MissingBatchReason) -> None:
     synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
     synthetic.rows[1]["unseen"] = [reason.value]  # type: ignore[assignment]
     path = synthetic.write(tmp_path / "run")

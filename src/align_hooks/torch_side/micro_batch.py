@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.record.format.missing_batch import Unseen
+from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.objects import Tensor
 
@@ -81,23 +81,23 @@ class MicroBatch:
         values = arguments.values() if isinstance(arguments, Mapping) else arguments
         self.candidates += [to_numpy(value) for value in values if isinstance(value, torch.Tensor) and value.numel() == labels.size]
 
-    def arrays(self, weights: Array | None, loss: float | None) -> tuple[dict[str, Array], set[Unseen]]:
+    def arrays(self, weights: Array | None, loss: float | None) -> tuple[dict[str, Array], set[MissingBatchReason]]:
         """Return the arrays of a record by name, and why some are missing, from :attr:`weights` on the host, flat, and the loss."""
-        unseen = {Unseen.PASSES} if self.passes > 1 else set()
+        unseen = {MissingBatchReason.PASSES} if self.passes > 1 else set()
         if loss is None:  # only the last stage reduces with a mask
             return self.inputs, unseen
         if LABELS not in self.inputs:
-            return self.inputs, unseen | {Unseen.LABELS}
+            return self.inputs, unseen | {MissingBatchReason.LABELS}
         weights = None if weights is None else weights.reshape(self.inputs[LABELS].shape)
         mask = loss_mask(weights, self.candidates, self.eps, self.inputs.get(TOKEN_LOSSES), loss)
-        if isinstance(mask, Unseen):
+        if isinstance(mask, MissingBatchReason):
             return self.inputs, unseen | {mask}
         return self.inputs | {MASK: mask}, unseen
 
 
 def loss_mask(
     weights: Array | None, candidates: Sequence[Array], eps: float, losses: Array | None = None, loss: float = 0.0
-) -> Array | Unseen:
+) -> Array | MissingBatchReason:
     """Return the mask, fp32 in the shape of ``losses``, or the reason for its absence.
 
     ``weights`` are the gradients of token losses, None where no gradient came, and ``eps`` is the precision of their type. ``candidates``
@@ -108,7 +108,7 @@ def loss_mask(
         masks = [given.reshape(losses.shape).astype(np.float32) for given in fit]
     if weights is None or np.isnan(weights).any() or (loss and not weights.any()):
         made = (mask for mask in masks if losses is not None and _makes(loss, losses, mask))
-        return next(made, Unseen.NO_GRADIENT if weights is None or not weights.any() else Unseen.NOT_A_NUMBER)
+        return next(made, MissingBatchReason.NO_GRADIENT if weights is None or not weights.any() else MissingBatchReason.NOT_A_NUMBER)
     counts = weights != 0
     masks = [mask for mask in masks if ((mask != 0) == counts).all()]
     for mask in masks:
@@ -117,7 +117,7 @@ def loss_mask(
     zeros_and_ones: Array = counts.astype(np.float32)
     if _are_equal(weights[counts], eps) or any((mask == zeros_and_ones).all() for mask in masks):
         return zeros_and_ones
-    return Unseen.WEIGHTS
+    return MissingBatchReason.WEIGHTS
 
 
 def _makes(loss: float, losses: Array, mask: Array) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from align_hooks.messages import rendered
 from align_hooks.process.streams import say
-from align_hooks.record.format.missing_batch import Unseen, known
+from align_hooks.record.format.missing_batch import MissingBatchReason, known
 from align_hooks.session import Session
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
@@ -89,7 +89,7 @@ class CurrentStep:
     """Counts at the start of the step."""
     buffers: dict[str, Tensor] = field(default_factory=dict)
     """A copy of each of the model's buffers at the start of the step."""
-    unseen: set[Unseen] = field(default_factory=set)
+    unseen: set[MissingBatchReason] = field(default_factory=set)
     """Why parts of the batch were not seen."""
     probes: ProbeRecorder | None = None
 
@@ -118,13 +118,13 @@ class TorchSession(Session):
     """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
-    said: set[Unseen] = field(default_factory=set)
+    said: set[MissingBatchReason] = field(default_factory=set)
     """Reasons for missing parts of a batch that have been printed."""
     digests: bool | None = None
     """Whether the device computes the tokens' digest correctly; None before the first test."""
     current: CurrentStep = field(default_factory=CurrentStep)
 
-    def see_unseen(self, reasons: Iterable[Unseen]) -> None:
+    def see_unseen(self, reasons: Iterable[MissingBatchReason]) -> None:
         """Keep why parts of the step's batch are missing, for its row, and print new reasons."""
         unseen = self.current.unseen
         unseen.update(reasons)
