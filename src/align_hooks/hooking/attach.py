@@ -47,7 +47,7 @@ def attach(hooks: Iterable[Hook], session: Attached) -> None:
     for hook in asked:
         if hook.package in UNBREAKABLE and hook.package not in sys.modules:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                refuse_unsupported(hook, importlib.metadata.version(hook.package))
+                check_version(hook, importlib.metadata.version(hook.package))
     session.patch_log.pending.update((hook.name, hook) for hook in asked)
     for hook in asked:
         late = hook.trigger in sys.modules
@@ -130,14 +130,11 @@ def _version(name: str, module: ModuleType) -> str:
     return "unknown"
 
 
-def check_version(hook: Hook) -> None:
-    """Import the framework, and raise UnsupportedVersion where its version is outside ``hook.supports``."""
-    if hook.supports:
-        refuse_unsupported(hook, installed_version(hook.package))
-
-
-def refuse_unsupported(hook: Hook, version: str) -> None:
-    """Raise UnsupportedVersion where ``version`` is outside ``hook.supports``."""
+def check_version(hook: Hook, version: str = "") -> None:
+    """Raise UnsupportedVersion where ``version``, by default that of the framework, which is imported, is outside ``hook.supports``."""
+    if not hook.supports:
+        return
+    version = version or installed_version(hook.package)
     try:
         inside = SpecifierSet(hook.supports).contains(Version(version).base_version)
     except InvalidVersion:

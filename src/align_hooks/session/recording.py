@@ -55,11 +55,6 @@ class Recording:
             return False
         return self.writer is not None or (kind.switch is not None and kind.switch.printed)
 
-    def capture(self, kind: Quantity) -> None:
-        """Note that ``kind`` was captured."""
-        if kind.switch is not None:
-            self.captured.add(kind.switch)
-
     def write(self, what: str, step: int | None, produced: Produced, write: Callable[[Writer, Produced], None]) -> None:
         """Queue ``produced`` of a step for the writing thread; ``write`` is called with the writer and a copy."""
         writer = self.writer

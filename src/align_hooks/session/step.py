@@ -125,7 +125,8 @@ def _record(
         produced = produce()
         if produced is not None:
             recording.write(what, recording.step, produced, write)
-            recording.capture(kind)
+            if kind.switch is not None:
+                recording.captured.add(kind.switch)
 
 
 def _printed_norms(session: Session, step: int, produced: Step) -> LocalNorms | None:
