@@ -35,7 +35,7 @@ UNBREAKABLE = ("mindspore",)
 
 
 class Attached(Survivor, Protocol):
-    """What a handler needs of a side's session."""
+    """The part of a side's session that handlers need."""
 
     settings: Settings
     patch_log: PatchLog

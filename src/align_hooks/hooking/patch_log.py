@@ -37,7 +37,7 @@ class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignor
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One attribute that was replaced."""
+    """A replaced attribute."""
 
     owner: Owner
     name: str

@@ -158,5 +158,5 @@ class Shifted(LearningRateSchedule):  # type: ignore[misc]
         self.updates = updates
 
     def construct(self, global_step):  # type: ignore[no-untyped-def]
-        """The rate of ``global_step - updates``; compiled from this text."""
+        """Return the rate of ``global_step - updates``; compiled from this text."""
         return self.schedule(global_step - self.updates)

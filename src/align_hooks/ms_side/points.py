@@ -107,7 +107,7 @@ class Numbers(nn.Cell):
         self.finite, self.product, self.select, self.cat, self.stack = ops.IsFinite(), ops.MatMul(), ops.Select(), ops.Concat(), ops.Stack()
 
     def construct(self, x):  # type: ignore[no-untyped-def]
-        """One row of numbers a value; compiled from this text."""
+        """Return a row of numbers for each value; compiled from this text."""
         numbers: tuple[Tensor, ...] = ()
         if self.heads:
             x = ops.transpose(x.reshape(self.by_heads), (0, 2, 1, 3))
@@ -163,7 +163,7 @@ class Point(nn.Cell):
         return gradient
 
     def construct(self, x):  # type: ignore[no-untyped-def]
-        """The tensor, or what is given in its place; compiled from this text."""
+        """Return the tensor, or the given one in its place; compiled from this text."""
         if self.keeps and self.whole:
             self.assign(self.value, self.cast(x, mindspore.float32).reshape((-1,)))
         if self.keeps and not self.whole:

@@ -112,7 +112,7 @@ class CaptureGradients(nn.Cell):
         )
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """What the original reducer returns, or what is injected in its place; compiled from this text."""
+        """Return the original reducer's gradients, or those injected in their place; compiled from this text."""
         reduced = self.reducer(gradients)
         summed = reduced
         if self.local:
@@ -207,7 +207,7 @@ class CaptureShards(nn.Cell):
         return self
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """What the original reducer returns, or what is injected in its place; compiled from this text."""
+        """Return the original reducer's gradients, or those injected in their place; compiled from this text."""
         reduced = self.reducer(gradients)
         if self.captures:
             copied: tuple[Tensor, ...] = ()

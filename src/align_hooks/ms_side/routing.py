@@ -54,7 +54,7 @@ class Choose(nn.Cell):
         set_unregistered(self, kept=choice.kept, given=choice.given, giving=choice.giving)
 
     def construct(self, scores, count):  # type: ignore[no-untyped-def]
-        """The highest scores and where they stand, or those of the given experts; compiled from this text."""
+        """Return the highest scores and their indices, or those of the given experts; compiled from this text."""
         values, index = self.original(scores, count)
         if scores.shape[2] == self.experts:
             if self.keeps and index.shape == self.shape:

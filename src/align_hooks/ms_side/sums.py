@@ -28,7 +28,7 @@ class ChunkSums(nn.Cell):
         self.square, self.reduce_sum, self.cat, self.cast = ops.Square(), ops.ReduceSum(), ops.Concat(), ops.Cast()
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """Sums of all chunks, joined; compiled from this text."""
+        """Return the sums of all chunks, joined; compiled from this text."""
         sums: tuple[Tensor, ...] = ()
         for group in range(self.count):
             flat: tuple[Tensor, ...] = ()
@@ -53,7 +53,7 @@ class SignedSums(nn.Cell):
         self.cat = ops.Concat()
 
     def construct(self, gradients):  # type: ignore[no-untyped-def]
-        """The sums of each group, joined; compiled from this text."""
+        """Return the sums of each group, joined; compiled from this text."""
         sums: tuple[Tensor, ...] = ()
         for group in self.groups:
             sums += (group(gradients),)
@@ -61,7 +61,7 @@ class SignedSums(nn.Cell):
 
 
 class GroupSums(nn.Cell):
-    """The sums of pieces of as many columns, fp32 ``[sets · TURNS · PROJECTIONS]``."""
+    """The sums of pieces with equal numbers of columns, fp32 ``[sets · TURNS · PROJECTIONS]``."""
 
     columns: Parameter
     rows: Parameter
@@ -103,7 +103,7 @@ class AsMatrix(nn.Cell):
         self.pad, self.slice, self.transpose, self.cast = ops.Pad(matrix.padding), ops.Slice(), ops.Transpose(), ops.Cast()
 
     def construct(self, gradient):  # type: ignore[no-untyped-def]
-        """The piece; compiled from this text."""
+        """Return the piece; compiled from this text."""
         piece = gradient
         if not self.is_whole:
             piece = self.slice(piece.reshape(self.view), self.begin, self.size)

@@ -34,7 +34,7 @@ class CaptureTokenLosses(nn.Cell):
         set_unregistered(self, buffer=own_parameter("token_losses", self.size, UNTOUCHED))
 
     def construct(self, log_softmax, one_hot):  # type: ignore[no-untyped-def]
-        """The original's losses; compiled from this text."""
+        """Return the original's losses; compiled from this text."""
         losses = self.original(log_softmax, one_hot)
         if losses.shape == self.size:
             losses = ops.depend(losses, self.assign(self.buffer, self.cast(losses, mindspore.float32)))

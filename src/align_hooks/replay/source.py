@@ -19,12 +19,12 @@ class ReplaySource:
     quantity: ClassVar[str]
     """Name of the quantity, and of the method of ``Run`` that reads it at a step."""
     words: ClassVar[str]
-    """What messages call it, followed by ``of_what`` where a source has none."""
+    """The name in messages, followed by ``of_what`` where a source has none."""
     of_what: ClassVar[str] = ""
     recorder: ClassVar[str]
     """The variable that records it."""
     beside: ClassVar[str] = ""
-    """What else must be set to record it, in words."""
+    """The other variables that a recording needs, in words."""
     source: Source
     steps: tuple[int, ...] = ()
     """The steps to replay; empty before :meth:`plan`."""

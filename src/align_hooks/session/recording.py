@@ -35,7 +35,7 @@ class Recording:
     captured: set[Switch] = field(default_factory=set)
     """The switches for which something was captured."""
     given_up: set[str] = field(default_factory=set)
-    """What failed in :meth:`best_effort`, and is not tried again."""
+    """The calls of :meth:`best_effort` that failed, and are not tried again."""
     fatal: Exception | None = None
     """The error that must end training, see :meth:`must_succeed`."""
     writing: AsyncWriter = field(init=False)

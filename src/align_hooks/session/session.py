@@ -67,7 +67,7 @@ class RecordedParameters(Protocol):
 
 @dataclass
 class Session:
-    """One process of one run. Until it has ``begun`` it claims, changes and prints nothing."""
+    """A process of a run, which claims, changes and prints nothing until it has ``begun``."""
 
     side: str
     settings: Settings
@@ -79,9 +79,9 @@ class Session:
     routing: RoutingReplay | None = None
     teacher: Teacher | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
-    """What variables changed in the run: ``what``, ``before``, ``after``, ``why``."""
+    """The changes that variables made in the run: ``what``, ``before``, ``after``, ``why``."""
     facts: dict[str, object] = field(default_factory=dict)
-    """What ``run.json`` will hold beside the facts of the built run."""
+    """Members of ``run.json`` beside the facts of the built run."""
     planned: range | None = None
     """The steps that the run will make; None until it is built."""
     made: int = 0
@@ -113,7 +113,7 @@ class Session:
 
     @property
     def replayed(self) -> list[ReplaySource]:
-        """What a step takes from another run, more than its batch."""
+        """The quantities, other than its batch, that a step takes from another run."""
         return [source for source in (self.injection, self.routing, self.teacher) if source is not None]
 
     def beginning(self) -> AbstractContextManager[None]:

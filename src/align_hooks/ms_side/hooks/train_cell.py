@@ -2,8 +2,8 @@
 
 Patch point: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
 ``construct`` is compiled from its text later, with the cell's attributes, among them the Cell that :mod:`align_hooks.ms_side.reducer`
-replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:class:`.CaptureShards`), and parameters
-are known once the cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
+replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:class:`.CaptureShards`), and parameters are known once the
+cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
 """
 
 import inspect
