@@ -13,7 +13,7 @@ from align_hooks.comparison.stage_result import FaultLocation, Reason, Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message
 from align_hooks.record.batch_statistics import side_by_side, statistics_of
-from align_hooks.record.format.missing_batch import Unseen
+from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.report.text import blamed
 from comparison.conftest import Compared, asking, stage
 from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch
@@ -256,10 +256,10 @@ def test_labels_that_no_model_was_given_are_to_be_given(compared: Compared) -> N
     reference = Synthetic()
     for step, arrays in reference.batches.items():
         del arrays["labels"]
-        reference.rows[step]["unseen"] = [Unseen.LABELS.value]
+        reference.rows[step]["unseen"] = [MissingBatchReason.LABELS.value]
     outcome = compared(Synthetic().drifted(), against=reference)
     assert outcome.verdict is Verdict.NOT_COMPARABLE
-    assert arguments("next.unseen_of", outcome.next) == {"side": Side.REFERENCE, "why": Unseen.LABELS.words}
+    assert arguments("next.unseen_of", outcome.next) == {"side": Side.REFERENCE, "why": MissingBatchReason.LABELS.words}
 
 
 def test_micro_batches_of_unequal_masks_are_to_be_weighed_alike(compared: Compared) -> None:

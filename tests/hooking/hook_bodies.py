@@ -13,8 +13,8 @@ def note(session: Any, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> A
 
 def install(session: Any, module: Any) -> None:
     """The other kind of body: called once with the imported module."""
-    session.ledger.replace(module, "evaluate", lambda step: ["installed", step])
-    session.ledger.replace(module, "brand_new", "put there by a hook")
+    session.patch_log.replace(module, "evaluate", lambda step: ["installed", step])
+    session.patch_log.replace(module, "brand_new", "put there by a hook")
 
 
 def add_a_name(session: Any, module: Any) -> None:
@@ -24,5 +24,5 @@ def add_a_name(session: Any, module: Any) -> None:
 
 def break_down(session: Any, module: Any) -> None:
     """A body with a bug, after it has changed something."""
-    session.ledger.replace(module, "evaluate", None)
+    session.patch_log.replace(module, "evaluate", None)
     raise KeyError("a bug in a hook body")

@@ -37,7 +37,7 @@ def test_a_hook_that_need_not_fire_is_not_listed(observe: Observe) -> None:
     assert observe("""
         attach([hook(must_fire=False), hook("elsewhere", trigger="stand_in.consumer", must_fire=False)], session)
         import stand_in.seams
-        seen = [session.ledger.unfired(), session.ledger.facts()]
+        seen = [session.patch_log.unfired(), session.patch_log.facts()]
     """) == [[], {"elsewhere": {"state": "pending", "calls": 0}, "training": {"state": "attached", "calls": 0}}]
 
 
@@ -49,6 +49,6 @@ def test_hooks_on_one_module_attach_together_and_calls_are_counted_for_each_over
             train(step), Adam().step(step)
         evaluate(0)
         attempt(lambda: train(-1))
-        seen = session.ledger.facts()
+        seen = session.patch_log.facts()
     """)
     assert seen == {name: {"state": "attached", "calls": calls} for name, calls in (("training", 11), ("evaluation", 1), ("idle", 0))}

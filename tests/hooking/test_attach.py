@@ -15,7 +15,7 @@ def test_names_that_others_took_from_the_module_are_wrapped_in_either_order(obse
         import stand_in, stand_in.seams
         results = [stand_in.seams.train(1), stand_in.train(2, scale=0.5), stand_in.consumer.run_step(3), stand_in.consumer.epoch()]
         import hook_bodies
-        seen = [results, hook_bodies.noted, session.ledger.calls["training"]]
+        seen = [results, hook_bodies.noted, session.patch_log.calls["training"]]
     """)
     results = [["trained", 1, 1.0], ["trained", 2, 0.5], ["trained", 3, 1.0], [["trained", 0, 1.0], ["evaluated", 0]]]
     assert seen == [results, ["train"] * 4, 4]
@@ -33,7 +33,7 @@ def test_a_name_taken_from_the_module_is_wrapped(observe: Observe, before: str, 
         attach([hook()], session)
         {after}
         train(1)
-        seen = session.ledger.calls["training"]
+        seen = session.patch_log.calls["training"]
     """)
         == 1
     )
@@ -56,7 +56,7 @@ def test_a_hook_that_was_not_asked_for_leaves_everything_alone(observe: Observe)
         finders = list(sys.meta_path)
         attach([hook(asked=lambda settings: settings.seed == 2)], session)
         import stand_in.seams
-        seen = [type(stand_in.seams.train).__name__, sys.meta_path == finders, session.ledger.facts(), session.ledger.unfired()]
+        seen = [type(stand_in.seams.train).__name__, sys.meta_path == finders, session.patch_log.facts(), session.patch_log.unfired()]
     """) == ["function", True, {}, []]
 
 
@@ -71,7 +71,7 @@ def test_attaching_twice_wraps_once(observe: Observe, order: str) -> None:
         from stand_in.seams import Adam, train
         train(0), Adam().step(1), Adam.build(2), stand_in.consumer.epoch()
         import hook_bodies
-        seen = dict(noted=hook_bodies.noted, calls=session.ledger.calls["training"], unfired=session.ledger.unfired())
+        seen = dict(noted=hook_bodies.noted, calls=session.patch_log.calls["training"], unfired=session.patch_log.unfired())
     """) == {"noted": ["train", "step", "build", "train"], "calls": 4, "unfired": []}
 
 
@@ -100,7 +100,7 @@ def test_methods_of_every_kind_keep_their_meaning(observe: Observe, owner: str, 
                     seen[cls.__name__ + use] = eval("cls" + use)
                 except TypeError as error:
                     seen[cls.__name__ + use] = str(error)
-        seen["calls"] = session.ledger.calls
+        seen["calls"] = session.patch_log.calls
     """)
     classes = 3 if owner == "Optimizer" else 2
     assert seen.pop("calls") == {"step": 3 * classes, "clip": 2 * classes, "build": 2 * classes, "__init__": 5 * classes}
@@ -164,7 +164,7 @@ def test_a_hook_without_targets_is_handed_the_module_once(observe: Observe, orde
         hooks = [hook("installer", targets=(), handler="hook_bodies:install")]
         {order}
         import stand_in.consumer
-        seen = [stand_in.seams.evaluate(1), stand_in.consumer.epoch()[1], session.ledger.facts(), session.ledger.unfired()]
+        seen = [stand_in.seams.evaluate(1), stand_in.consumer.epoch()[1], session.patch_log.facts(), session.patch_log.unfired()]
     """) == [["installed", 1], ["installed", 0], {"installer": {"state": "attached", "calls": 1}}, []]
 
 
@@ -175,7 +175,7 @@ def test_a_name_that_is_offered_is_added_with_no_account(observe: Observe, order
         session = new_session(Settings())
         hooks = [hook(targets=(), handler="hook_bodies:add_a_name")]
         {order}
-        seen = [stand_in.seams.a_name, session.ledger.pending, session.ledger.attached, session.ledger.failed]
+        seen = [stand_in.seams.a_name, session.patch_log.pending, session.patch_log.attached, session.patch_log.failed]
     """) == ["added", {}, {}, {}]
 
 

@@ -86,7 +86,7 @@ def test_nothing_is_hooked_unless_something_is_set(hook: Hook) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_no_two_hooks_share_a_name_or_a_seam(side: str) -> None:
-    """The ledger wraps an attribute once, so that the second hook would never fire."""
+    """The patch log wraps an attribute once, so that the second hook would never fire."""
     names = Counter(hook.name for hook in SIDES[side])
     seams = Counter((hook.trigger, target) for hook in SIDES[side] for target in hook.targets)
     assert {**names, **seams} == dict.fromkeys([*names, *seams], 1)

@@ -18,7 +18,7 @@ def failing(hooks: str, order: str = ATTACH_FIRST) -> str:
             {order}
         error = attempt(load)
         import stand_in.seams
-        seen = dict(error=error, failed=session.ledger.failed, unfired=session.ledger.unfired(), facts=session.ledger.facts())
+        seen = dict(error=error, failed=session.patch_log.failed, unfired=session.patch_log.unfired(), facts=session.patch_log.facts())
         seen |= dict(problems=finish(session), train=stand_in.seams.train(1))
     """
 
@@ -110,7 +110,7 @@ def test_what_a_hook_did_before_it_failed_half_way_can_be_undone(observe: Observ
         import stand_in.consumer
         before = everything()
         error = attempt(lambda: attach([{hooks}], session))
-        session.ledger.undo()
+        session.patch_log.undo()
         after = everything()
         seen = [sorted(after) == sorted(before), [name for name in before if after[name] is not before[name]]]
     """) == [True, []]

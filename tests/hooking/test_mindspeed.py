@@ -50,7 +50,7 @@ def hooked(observe: Observe) -> Observe:
 def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(observe: Observe, hooked: Observe, order: str) -> None:
     """MindSpeed goes by names: ``run_step``, taken before it came, stays Megatron's own, and is no seam of ours then either."""
     alone = observe(lines(order.replace(ATTACH, "pass"), USE, "seen = results"))
-    seen = hooked(order, USE, "seen = dict(results=results, calls=session.ledger.calls, unfired=session.ledger.unfired())")
+    seen = hooked(order, USE, "seen = dict(results=results, calls=session.patch_log.calls, unfired=session.patch_log.unfired())")
     assert seen["results"] == alone
     assert alone[:3] == [["decorated", "trained", 1, 1.0], ["decorated", "trained", 2, 1.0], ["replaced", "trained", 3, 1.0]]
     assert alone[3:6] == [["replaced step", 4], ["replaced step", 5], ["its own", "replaced step", 6]]
@@ -62,11 +62,11 @@ def test_in_every_order_its_functions_are_called_and_each_call_is_counted_once(o
 @pytest.mark.parametrize("order", every(6, ORDERS.values()), ids=ORDERS)
 def test_undone_the_framework_is_as_mindspeed_left_it(observe: Observe, hooked: Observe, order: str) -> None:
     mine = """
-        from align_hooks.hooking.ledger import Wrapper
+        from align_hooks.hooking.patch_log import Wrapper
         ours = [name for name, value in everything().items() if isinstance(value, Wrapper)]
-        seen = dict(results=results, calls=sum(session.ledger.calls[name] for name in ("train", "evaluate", "step", "fused")), ours=ours)
+        seen = dict(results=results, calls=sum(session.patch_log.calls[name] for name in ("train", "evaluate", "step", "fused")), ours=ours)
     """
-    seen = hooked(order, "session.ledger.undo()", USE, mine)
+    seen = hooked(order, "session.patch_log.undo()", USE, mine)
     alone = observe(lines(order.replace(ATTACH, "pass"), USE, "seen = results"))
     assert seen == {"results": alone, "calls": 0, "ours": []}
 
@@ -87,7 +87,7 @@ def test_a_patch_applied_alone_is_under_ours_too(hooked: Observe) -> None:
         patch = Patch("stand_in.seams.evaluate")
         patch.replacement = lambda step: ["alone", step]
         patch.apply_patch()
-        seen = [stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
+        seen = [stand_in.consumer.epoch()[1], session.patch_log.calls["evaluate"]]
     """) == [["alone", 0], 1]
 
 
@@ -96,7 +96,7 @@ def test_patching_that_fails_leaves_our_wrappers_on(hooked: Observe) -> None:
         {ATTACHED}
         manager.register_patch("stand_in.seams.nothing_of_the_kind", lambda: None)
         error = attempt(manager.apply_patches)
-        seen = [error[0], stand_in.consumer.epoch()[1], session.ledger.calls["evaluate"]]
+        seen = [error[0], stand_in.consumer.epoch()[1], session.patch_log.calls["evaluate"]]
     """) == ["AttributeError", ["evaluated", 0], 1]
 
 
@@ -106,8 +106,8 @@ def test_a_target_that_its_patch_took_away_is_said_and_the_others_are_wrapped(ho
         manager.register_patch("stand_in.seams.Optimizer", lambda rate: rate)
         error = attempt(manager.apply_patches)
         stand_in.consumer.epoch()
-        calls = session.ledger.calls
-        seen = [error, session.ledger.failed, calls["train"], calls["evaluate"], session.ledger.facts()["step"]["state"]]
+        calls = session.patch_log.calls
+        seen = [error, session.patch_log.failed, calls["train"], calls["evaluate"], session.patch_log.facts()["step"]["state"]]
     """)
     (kind, message), failed, train, evaluate, state = seen
     assert (kind, train, evaluate, state) == ("AttachError", 1, 1, "failed")
@@ -121,7 +121,7 @@ def test_what_somebody_else_put_over_ours_stays_and_counts_once(hooked: Observe)
         before = seams.train
         seams.train = lambda step: ["theirs", *before(step)]
         {PATCH}
-        seen = [seams.train(1), session.ledger.calls["train"]]
+        seen = [seams.train(1), session.patch_log.calls["train"]]
     """) == [["decorated", "theirs", "trained", 1, 1.0], 1]
 
 

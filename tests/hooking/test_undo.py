@@ -13,13 +13,13 @@ def test_import_attach_undo_leaves_every_attribute_identical(observe: Observe) -
         before = everything()
         attach([hook("training", {TARGETS}), hook("installer", targets=(), handler="hook_bodies:install")], session)
         during = everything()
-        session.ledger.undo()
+        session.patch_log.undo()
         after = everything()
         seen = dict(
             changed=sorted(name for name in during if during[name] is not before.get(name)),
             names=sorted(before) == sorted(after),
             different=[name for name in before if after.get(name) is not before[name]],
-            journal=len(session.ledger.journal),
+            journal=len(session.patch_log.journal),
         )
     """)
     owned = [f"stand_in.seams.{target}" for target in TARGETS.replace('"', "").split(", ")]
@@ -35,7 +35,7 @@ def test_attach_import_undo_leaves_every_attribute_as_an_import_without_hooks(ob
         observe(f"""
         attach([hook("training", {TARGETS})], session)
         import stand_in.consumer
-        session.ledger.undo()
+        session.patch_log.undo()
         seen = {kinds}
     """)
         == plain
@@ -46,14 +46,14 @@ def test_attach_import_undo_deletes_inherited_methods_and_keeps_descriptors(obse
     assert observe(f"""
         attach([hook("training", {TARGETS})], session)
         from stand_in.seams import Adam, FusedAdam, Optimizer, train
-        session.ledger.undo()
+        session.patch_log.undo()
         import stand_in.seams
         seen = dict(
             train=type(stand_in.seams.train).__name__,
             owned=[type(vars(Optimizer)[name]).__name__ for name in ("step", "clip", "build")],
             inherited=[name for name in ("step", "clip", "build", "__init__") for cls in (Adam, FusedAdam) if name in vars(cls)],
             results=[FusedAdam(0.5).step(1), Adam().clip(2), FusedAdam.build(3)],
-            calls=session.ledger.calls["training"],
+            calls=session.patch_log.calls["training"],
         )
     """) == {
         "train": "function",
@@ -67,9 +67,9 @@ def test_attach_import_undo_deletes_inherited_methods_and_keeps_descriptors(obse
 def test_attach_undo_import_attaches_nothing(observe: Observe) -> None:
     assert observe("""
         attach([hook(), hook("installer", targets=(), handler="hook_bodies:install")], session)
-        session.ledger.undo()
+        session.patch_log.undo()
         import stand_in.seams
-        seen = [type(stand_in.seams.train).__name__, stand_in.seams.evaluate(1), len(session.ledger.journal)]
+        seen = [type(stand_in.seams.train).__name__, stand_in.seams.evaluate(1), len(session.patch_log.journal)]
     """) == ["function", ["evaluated", 1], 0]
 
 
@@ -78,13 +78,13 @@ def test_undoing_twice_is_undoing_once_and_attaching_again_wraps_again(observe: 
         import stand_in.seams
         before = stand_in.seams.train
         attach([hook()], session)
-        session.ledger.undo()
-        session.ledger.undo()
+        session.patch_log.undo()
+        session.patch_log.undo()
         undone = [stand_in.seams.train is before, stand_in.train is before]
         attach([hook()], session)
         stand_in.train(0)
-        calls = session.ledger.calls["training"]
-        session.ledger.undo()
+        calls = session.patch_log.calls["training"]
+        session.patch_log.undo()
         seen = [*undone, calls, stand_in.seams.train is before]
     """) == [True, True, 1, True]
 
@@ -101,7 +101,7 @@ def test_what_somebody_replaced_after_us_is_left_alone_and_named_and_the_rest_is
         attach([hook("training", "evaluate", "train", "Optimizer.step", "Adam.step", "Optimizer.build")], session)
         theirs = lambda *anything: "theirs"
         {place} = theirs
-        error = attempt(session.ledger.undo)
+        error = attempt(session.patch_log.undo)
         after = everything()
         different = [name for name in after if after[name] is not before.get(name)]
         seen = dict(error=error, different=different, theirs={place} is theirs)
@@ -116,6 +116,6 @@ def test_an_inherited_method_that_somebody_deleted_after_us_is_reported(observe:
         import stand_in.seams
         attach([hook("training", "Adam.step")], session)
         del stand_in.seams.Adam.step
-        seen = attempt(session.ledger.undo) + ["step" in vars(stand_in.seams.Adam)]
+        seen = attempt(session.patch_log.undo) + ["step" in vars(stand_in.seams.Adam)]
     """)
     assert seen[0] == "AttachError" and "Adam.step" in seen[1] and seen[2] is False

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from align_hooks.ms_side.chunks import LARGE, NormPlan, chunks_of
+from align_hooks.ms_side.plans import LARGE, NormPlan, chunks_of
 from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.record.format.norms import CHUNK
 from synthetic import fused

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from align_hooks.ms_side.chunks import LARGE
-from align_hooks.ms_side.lanes import Matrix, SketchPlan
+from align_hooks.ms_side.plans import LARGE, Matrix, SketchPlan
 from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.record.format.shard import Shard

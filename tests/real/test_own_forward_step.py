@@ -7,7 +7,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.names.blocks import Array
-from align_hooks.record.format.missing_batch import NO_MASK, Unseen
+from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason
 from chosen import slow_but
 from real import frameworks
 from real.kept import Kept
@@ -19,7 +19,7 @@ SEEN = (
     *("partial, fractional", "flat, fractional", "closure, two elements", "method, two elements", "partial, fractional, two elements"),
 )
 """Forms whose mask is seen: nothing is handed over, or not where it is looked for, or more than the mask."""
-UNSEEN = {"own cross entropy": Unseen.LABELS, "closure, fractional": Unseen.WEIGHTS}
+UNSEEN = {"own cross entropy": MissingBatchReason.LABELS, "closure, fractional": MissingBatchReason.WEIGHTS}
 LAYOUTS = {
     "4 micro-batches": (1, "--micro-batch-size 1"),
     "per-token loss": (1, "--calculate-per-token-loss"),
@@ -60,7 +60,7 @@ def test_the_mask_is_seen_in_whatever_form_the_script_has_it(real_corpus: Path, 
     done = own(form, RUN="run", **BATCHES)
     run = open_run(done.run)
     whole(run, form)
-    assert run.unseen == ([Unseen.PASSES] if form == "twice" else [])
+    assert run.unseen == ([MissingBatchReason.PASSES] if form == "twice" else [])
     assert ("loss_mask is not recorded" in done.ours) is False
     if "two elements" in form:
         assert [row.valid_tokens for row in run.rows] == [None] * frameworks.STEPS

@@ -35,7 +35,7 @@ STEPS = """
     session = Session("torch", Settings.from_environment({"ALIGN_HOOKS_RUN": sys.argv[1]} | OPTIONS), Launch())
     BEFORE
     session.begin()
-    session.describe(place={}, shards=[], facts={}, steps=range(4))
+    session.describe(place={}, facts={}, steps=range(4))
     session.recording.writer.scalars({"step": 0} | dict.fromkeys(NUMBERS))
     session.made = 1
     def ready():

@@ -19,7 +19,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import CHINESE, ENGLISH, Side, message, rendered
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
-from align_hooks.record.format.missing_batch import Unseen
+from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.record.read import run_files
 from align_hooks.record.read.problems import ProblemKind
 from align_hooks.record.write.step_files import StepBatch
@@ -166,8 +166,8 @@ def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp
     assert invoke(app, ["compare", str(path), str(path)]).exit_code == 3
 
 
-@pytest.mark.parametrize("reason", Unseen)
-def test_a_reason_in_a_row_is_a_problem_of_its_rank(tmp_path: Path, reason: Unseen) -> None:
+@pytest.mark.parametrize("reason", MissingBatchReason)
+def test_a_reason_in_a_row_is_a_problem_of_its_rank(tmp_path: Path, reason: MissingBatchReason) -> None:
     synthetic = Synthetic()
     synthetic.rows[1]["unseen"] = [reason.value, "of a later version"]  # type: ignore[assignment]
     run = open_run(synthetic.write(tmp_path / "run"))
@@ -178,4 +178,4 @@ def test_a_reason_in_a_row_is_a_problem_of_its_rank(tmp_path: Path, reason: Unse
 
 @pytest.mark.parametrize("language", [ENGLISH, CHINESE])
 def test_every_reason_has_words(language: str) -> None:
-    assert len({rendered(reason.words, language) for reason in Unseen}) == len(Unseen)
+    assert len({rendered(reason.words, language) for reason in MissingBatchReason}) == len(MissingBatchReason)

@@ -10,7 +10,7 @@ import pytest
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.format.missing_batch import NO_MASK, Unseen
+from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason
 from align_hooks.record.write.step_files import StepBatch
 from align_hooks.replay.batches import Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
@@ -93,11 +93,11 @@ def test_recorded_batches_between_the_named_steps_are_left_out(tmp_path: Path) -
     replayed.say_left_out(said.append)
     assert said == [f"{replayed.source} leaves out the batches of 2 steps: step 3 is fed the batch of step 4"]
     assert (replayed.left_out, replayed.last, replayed.steps) == ([3, 5], 5, range(6))
-    assert [replayed.fed(step) for step in replayed.steps] == [0, 1, 2, 4, 6, 7]
+    assert [replayed.recorded_step(step) for step in replayed.steps] == [0, 1, 2, 4, 6, 7]
     replayed.check(**FITTING)
     for step, (made, arrays) in zip(replayed.steps, replayed.micro_batches(ROWS), strict=True):
         assert made == step
-        np.testing.assert_array_equal(arrays["tokens"], batch(replayed.fed(step))["tokens"])
+        np.testing.assert_array_equal(arrays["tokens"], batch(replayed.recorded_step(step))["tokens"])
     with pytest.raises(RecordError, match="ends with step 5: nothing is left to replay for step 6"):
         replayed.batch(6)
 
@@ -105,7 +105,7 @@ def test_recorded_batches_between_the_named_steps_are_left_out(tmp_path: Path) -
 def test_a_resumed_run_skips_as_the_run_that_was_broken_off_did(tmp_path: Path) -> None:
     replayed = replay(recorded(tmp_path / "run", tuple(range(8))), "0-2,4-7", first=4)
     assert replayed.steps == range(4, 7)
-    assert [replayed.fed(step) for step in replayed.steps] == [5, 6, 7]
+    assert [replayed.recorded_step(step) for step in replayed.steps] == [5, 6, 7]
 
 
 def test_the_way_out_of_a_missing_beginning_can_be_followed(tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every
     np.testing.assert_array_equal(filled(own)["attention_mask"], np.repeat(~CAUSAL, ROWS, axis=0))
 
 
-@pytest.mark.parametrize("reason", Unseen)
-def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(tmp_path: Path, reason: Unseen) -> None:
+@pytest.mark.parametrize("reason", MissingBatchReason)
+def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(tmp_path: Path, reason: MissingBatchReason) -> None:
     synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
     synthetic.rows[1]["unseen"] = [reason.value]  # type: ignore[assignment]
     path = synthetic.write(tmp_path / "run")

@@ -13,9 +13,7 @@ from safetensors.numpy import save_file
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Blocks
 from align_hooks.names.fused import Fused
-from align_hooks.replay.perturb import EPS, Perturbed
-from align_hooks.replay.unfit import refuse_unfit
-from align_hooks.replay.weights import Loader, is_checkpoint, open_optimizer_state, open_weights, vocabulary_fed
+from align_hooks.replay.weights import EPS, Loader, is_checkpoint, moved, open_optimizer_state, open_weights, refuse_unfit, vocabulary_fed
 from align_hooks.settings import PREFIX, Settings, SettingsError, Source, Steps
 from rewritten import cut
 from synthetic import NAMES, SHAPES, Synthetic, fused, tensors
@@ -235,31 +233,22 @@ def test_the_state_of_the_optimizer_comes_with_weights_that_were_updated(tmp_pat
 NAME = "model.embed_tokens.weight"
 
 
-class Given(dict):  # type: ignore[type-arg]
-    """Weights as ``open_run`` gives them."""
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self[name].shape)
-
-
-GIVEN = Given(dict.fromkeys("ab", tensors(1, {"a": (64, 32)})["a"]))
+GIVEN = tensors(1, {"a": (64, 32)})["a"]
 
 
 @pytest.mark.parametrize("kind", EPS)
 def test_every_element_moves_by_one_step_up_or_down(kind: str) -> None:
-    moved = Perturbed(GIVEN, EPS[kind], 1)["a"] / GIVEN["a"].astype(np.float64) - 1
-    assert moved.shape == (64, 32)
-    assert ((0.4 * EPS[kind] <= np.abs(moved)) & (np.abs(moved) <= 1.6 * EPS[kind])).all()
-    assert 0.45 < (moved > 0).mean() < 0.55
+    steps = moved(GIVEN, "a", EPS[kind], 1) / GIVEN.astype(np.float64) - 1
+    assert steps.shape == (64, 32)
+    assert ((0.4 * EPS[kind] <= np.abs(steps)) & (np.abs(steps) <= 1.6 * EPS[kind])).all()
+    assert 0.45 < (steps > 0).mean() < 0.55
 
 
 def test_signs_are_those_of_the_seed_and_the_name() -> None:
-    moved, again, of_another_seed = (Perturbed(GIVEN, 0.5, seed) for seed in (1, 1, 2))
-    assert (moved["a"] == again["a"]).all()
-    assert (moved["a"] != of_another_seed["a"]).mean() > 0.4
-    assert ((moved["a"] > GIVEN["a"]) != (moved["b"] > GIVEN["b"])).mean() > 0.3
-    assert Perturbed(Given(), 0.5, 1).keys() == set()
-    assert (len(moved), moved.shape("a")) == (2, (64, 32))
+    once, again, of_another_seed = (moved(GIVEN, "a", 0.5, seed) for seed in (1, 1, 2))
+    assert (once == again).all()
+    assert (once != of_another_seed).mean() > 0.4
+    assert (once != moved(GIVEN, "b", 0.5, 1)).mean() > 0.3
 
 
 def test_a_loader_moves_what_it_reads_and_leaves_types_alone(tmp_path: Path) -> None:

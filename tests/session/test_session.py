@@ -29,7 +29,7 @@ def session(run: Path, launch: Launch | None = None, **variables: str) -> Sessio
 
 def described(one: Session, steps: range, made: int = 0) -> Session:
     """The session of a job that is to make ``steps``, and has made some of them."""
-    one.describe(place={"dp": 0}, shards=[], facts={}, steps=steps)
+    one.describe(place={"dp": 0}, facts={}, steps=steps)
     one.made = made
     return one
 
@@ -96,7 +96,7 @@ def test_a_range_longer_than_any_run_is_answered_at_once(tmp_path: Path) -> None
 def test_facts_that_are_no_text_of_the_locale_are_kept_as_the_letters_that_were_meant(tmp_path: Path) -> None:
     kept = "训练".encode().decode("ascii", "surrogateescape")
     one = session(tmp_path)
-    one.describe(place={}, shards=[], facts={"arguments": {"load": kept, "save": "a\udcff"}}, steps=range(1))
+    one.describe(place={}, facts={"arguments": {"load": kept, "save": "a\udcff"}}, steps=range(1))
     assert open_run(tmp_path).facts.arguments == {"load": "训练", "save": "a\\xff"}
 
 

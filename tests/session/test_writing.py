@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from align_hooks.session import writing
-from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies, size_in_bytes
+from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
 
 
 class Told:
@@ -122,7 +122,7 @@ class Made:
 def test_memory_of_a_framework_is_copied_and_our_own_is_not() -> None:
     memory = bytearray(np.arange(4, dtype=np.float32).tobytes())
     theirs, ours = np.frombuffer(memory, np.float32), np.arange(4, dtype=np.float32)
-    made = detach_copies((Made({"a": theirs.reshape(2, 2), "b": ours[1:]}, [1]), {"c": [theirs]}, 3))
+    made, _ = detach_copies((Made({"a": theirs.reshape(2, 2), "b": ours[1:]}, [1]), {"c": [theirs]}, 3))
     memory[:] = bytes(len(memory))
     assert made[0].arrays["a"].tolist() == [[0, 1], [2, 3]] and made[1]["c"][0].tolist() == [0, 1, 2, 3]
     assert np.shares_memory(made[0].arrays["b"], ours) and made[0].rows == [1] and made[2] == 3
@@ -130,9 +130,8 @@ def test_memory_of_a_framework_is_copied_and_our_own_is_not() -> None:
 
 def test_what_is_held_is_counted_wherever_it_stands() -> None:
     four = np.zeros(1, np.float32)
-    assert size_in_bytes(({"m": {"a": four}}, 3, {"a": "float32"})) == 4
-    assert size_in_bytes(Made({"tokens": four, "labels": four}, [1])) == 8
-    assert size_in_bytes([four, (four, None)]) == 8
+    for value, size in ((({"m": {"a": four}}, 3, {"a": "float32"}), 4), (Made({"a": four, "b": four}, [1]), 8), ([four, (four, None)], 8)):
+        assert detach_copies(value)[1] == size
 
 
 NO_THREAD = RuntimeError("can't start new thread")

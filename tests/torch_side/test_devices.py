@@ -20,11 +20,10 @@ from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.record.format.token_digest import digest, text  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
 from align_hooks.torch_side import arrays, norms, optimizer, probe_recorder, probes, routing, token_digest  # noqa: E402
-from align_hooks.torch_side.gathered import CurrentStep, ForwardBackward  # noqa: E402
 from align_hooks.torch_side.hooks import norm as norm_hook  # noqa: E402
 from align_hooks.torch_side.hooks import step as step_hook  # noqa: E402
 from align_hooks.torch_side.norms import NormPlan  # noqa: E402
-from align_hooks.torch_side.session import TorchSession  # noqa: E402
+from align_hooks.torch_side.session import CurrentStep, ForwardBackward, TorchSession  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
 from align_hooks.torch_side.token_digest import TokenDigest  # noqa: E402
 
@@ -49,8 +48,8 @@ def gradients(make: Make) -> list[Any]:
 
 def planned(plan: Any, take: str, make: Make) -> object:
     """Take numbers twice: the second time where each of them goes is known."""
-    getattr(plan, take)(FUSED, gradients(make))
-    return getattr(plan, take)(FUSED, gradients(make)).numbers
+    getattr(plan, take)(zip(FUSED, gradients(make), strict=True))
+    return getattr(plan, take)(zip(FUSED, gradients(make), strict=True)).numbers
 
 
 def signed(make: Make) -> object:

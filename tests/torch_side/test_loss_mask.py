@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from align_hooks.record.format.missing_batch import NO_MASK, Unseen  # noqa: E402
-from align_hooks.torch_side.loss_mask import loss_mask as judged  # noqa: E402
+from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason  # noqa: E402
 from align_hooks.torch_side.micro_batch import MicroBatch  # noqa: E402
+from align_hooks.torch_side.micro_batch import loss_mask as judged  # noqa: E402
 
 EPS = float(np.finfo(np.float32).eps)
 MASK = np.array([[0, 1, 1, 0], [1, 1, 1, 0]], np.float32)
@@ -21,7 +21,7 @@ FACTORS = (1.0, 1 / 135 / 2, 65536 / 3, -0.1)
 LOSSES = IDS.astype(np.float32)
 
 
-def loss_mask(weights: np.ndarray | None, handed: list[np.ndarray], loss: float = 0.0) -> np.ndarray | Unseen:
+def loss_mask(weights: np.ndarray | None, handed: list[np.ndarray], loss: float = 0.0) -> np.ndarray | MissingBatchReason:
     return judged(weights, handed, EPS, LOSSES, loss)
 
 
@@ -39,7 +39,7 @@ def test_equal_weights_are_a_mask_of_0_and_1_whatever_was_handed_over(factor: fl
 def test_rounding_is_no_difference() -> None:
     rounded = MASK * np.float32(1 / 7) * (1 + 2 * EPS * np.array([1, -1, 1, -1]))
     same(loss_mask(rounded, []), MASK)
-    assert loss_mask(MASK * (1 + 40 * EPS * np.array([1, -1, 1, -1])), []) is Unseen.WEIGHTS
+    assert loss_mask(MASK * (1 + 40 * EPS * np.array([1, -1, 1, -1])), []) is MissingBatchReason.WEIGHTS
 
 
 @pytest.mark.parametrize("factor", FACTORS)
@@ -51,27 +51,27 @@ def test_a_fractional_mask_is_believed_where_weights_are_proportional_to_it(fact
 NOT_HANDED = {"nothing": [], "ids": [IDS], "its square": [TAIL**2], "its opposite": [1 - TAIL], "one row of it": [TAIL[:1]]}
 OTHER_ROW = np.array([[1], [-1]])
 COUNTS, OVERFLOW = np.arange(1, 9, dtype=np.float32).reshape(2, 4), np.where(MASK > 0, np.inf, np.nan)
-JUDGED: dict[str, tuple[np.ndarray | None, list[np.ndarray], np.ndarray | Unseen]] = {
-    **{f"a fractional mask, handed over is {what}": (TAIL / 7, handed, Unseen.WEIGHTS) for what, handed in NOT_HANDED.items()},
+JUDGED: dict[str, tuple[np.ndarray | None, list[np.ndarray], np.ndarray | MissingBatchReason]] = {
+    **{f"a fractional mask, handed over is {what}": (TAIL / 7, handed, MissingBatchReason.WEIGHTS) for what, handed in NOT_HANDED.items()},
     "a half for every token, handed over": (MASK / 7, [MASK / 2], MASK / 2),
     "rows that are reduced apart, their mask handed over": (BY_ROW, [MASK], MASK),
-    "rows that are reduced apart, another mask handed over": (BY_ROW, [1 - MASK], Unseen.WEIGHTS),
-    "rows that are reduced apart, nothing handed over": (BY_ROW, [], Unseen.WEIGHTS),
-    "labels that the weights happen to be": (COUNTS, [COUNTS.astype(np.int64)], Unseen.WEIGHTS),
+    "rows that are reduced apart, another mask handed over": (BY_ROW, [1 - MASK], MissingBatchReason.WEIGHTS),
+    "rows that are reduced apart, nothing handed over": (BY_ROW, [], MissingBatchReason.WEIGHTS),
+    "labels that the weights happen to be": (COUNTS, [COUNTS.astype(np.int64)], MissingBatchReason.WEIGHTS),
     "labels that are one number, where every token counts": (np.full((2, 4), 0.25, np.float32), [np.full((2, 4), 7)], MASK * 0 + 1),
-    "a negative tensor": (-TAIL, [-TAIL], Unseen.WEIGHTS),
-    "a tensor with a negative row": (TAIL * OTHER_ROW, [TAIL * OTHER_ROW], Unseen.WEIGHTS),
+    "a negative tensor": (-TAIL, [-TAIL], MissingBatchReason.WEIGHTS),
+    "a tensor with a negative row": (TAIL * OTHER_ROW, [TAIL * OTHER_ROW], MissingBatchReason.WEIGHTS),
     "no token that counts": (MASK * 0, [], MASK * 0),
     "an overflow, which counts": (np.where(MASK > 0, np.inf, 0), [], MASK),
-    "what is no number, which says nothing": (OVERFLOW, [MASK], Unseen.NOT_A_NUMBER),
-    "no gradient": (None, [MASK], Unseen.NO_GRADIENT),
+    "what is no number, which says nothing": (OVERFLOW, [MASK], MissingBatchReason.NOT_A_NUMBER),
+    "no gradient": (None, [MASK], MissingBatchReason.NO_GRADIENT),
 }
 
 
 @pytest.mark.parametrize("case", JUDGED)
 def test_a_mask_is_believed_or_the_reason_is_said_why_none_is(case: str) -> None:
     weights, handed, expected = JUDGED[case]
-    if isinstance(expected, Unseen):
+    if isinstance(expected, MissingBatchReason):
         assert loss_mask(weights, handed) is expected
     else:
         same(loss_mask(weights, handed), expected)
@@ -90,12 +90,12 @@ def test_where_gradients_say_nothing_a_mask_is_believed_that_makes_the_loss(sile
 @pytest.mark.parametrize(("silent", "reason"), [("none", "NO_GRADIENT"), ("NaN", "NOT_A_NUMBER"), ("all 0", "NO_GRADIENT")])
 @pytest.mark.parametrize("handed", [[], [IDS], [1 - MASK], [LOSSES]])
 def test_and_no_other(silent: str, reason: str, handed: list[np.ndarray]) -> None:
-    assert loss_mask(SILENT[silent], handed, SUM) is Unseen[reason]
-    assert loss_mask(SILENT[silent], handed, float("nan")) is Unseen[reason]
+    assert loss_mask(SILENT[silent], handed, SUM) is MissingBatchReason[reason]
+    assert loss_mask(SILENT[silent], handed, float("nan")) is MissingBatchReason[reason]
 
 
 def test_the_reasons_say_whether_there_is_a_mask() -> None:
-    assert set(Unseen) - NO_MASK == {Unseen.PASSES}
+    assert set(MissingBatchReason) - NO_MASK == {MissingBatchReason.PASSES}
 
 
 REDUCED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -144,7 +144,7 @@ def test_two_backward_passes_of_one_output_add_up() -> None:
 def test_what_is_no_loss_a_label_is_left_alone(output: object) -> None:
     batch = MicroBatch({"labels": IDS})
     assert not batch.keep_losses(output)
-    assert batch.arrays(None, 1.0) == ({"labels": IDS}, {Unseen.NO_GRADIENT})
+    assert batch.arrays(None, 1.0) == ({"labels": IDS}, {MissingBatchReason.NO_GRADIENT})
 
 
 def test_an_earlier_stage_says_nothing_of_the_mask() -> None:
@@ -153,4 +153,4 @@ def test_an_earlier_stage_says_nothing_of_the_mask() -> None:
 
 def test_a_last_stage_without_labels_says_so() -> None:
     arrays, unseen = MicroBatch({"tokens": IDS}, candidates=[MASK]).arrays(None, 1.0)
-    assert (sorted(arrays), unseen) == (["tokens"], {Unseen.LABELS})
+    assert (sorted(arrays), unseen) == (["tokens"], {MissingBatchReason.LABELS})

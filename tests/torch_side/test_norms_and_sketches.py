@@ -52,13 +52,13 @@ def pieces(fused: Fused, tensor: torch.Tensor) -> dict[str, np.ndarray]:
 
 def squares(fused: Sequence[Fused], tensors: Sequence[torch.Tensor], plan: NormPlan | None = None) -> dict[str, float]:
     """The squared norm of each piece, by a plan made anew where none is given."""
-    norms = (plan or NormPlan()).norms(fused, tensors)
+    norms = (plan or NormPlan()).norms(zip(fused, tensors, strict=True))
     return norms.named(norms.squares(norms.numbers.numpy()))
 
 
 def check(fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> None:
     """Norms within 3e-7 of the exact, and sketches those of the definition."""
-    squared, sketches = squares(fused, tensors), SketchPlan().sketches(fused, tensors)
+    squared, sketches = squares(fused, tensors), SketchPlan().sketches(zip(fused, tensors, strict=True))
     signed = sketches.named(sketches.numbers.numpy(), squared)
     expected = {}
     for each, tensor in zip(fused, tensors, strict=True):
@@ -135,7 +135,9 @@ def test_a_plan_follows_tensors_that_move() -> None:
     first = [tensor_of(each) for each in MODEL]
     for tensors in (first, in_a_buffer(first, 5), in_a_buffer(first, 0)[::-1][::-1], first):
         assert squares(MODEL, tensors, plan) == pytest.approx(squares(MODEL, first), rel=3e-7)
-        assert torch.equal(signed.sketches(MODEL, tensors).numbers, SketchPlan().sketches(MODEL, first).numbers)
+        assert torch.equal(
+            signed.sketches(zip(MODEL, tensors, strict=True)).numbers, SketchPlan().sketches(zip(MODEL, first, strict=True)).numbers
+        )
 
 
 def test_a_tensor_twice_is_counted_twice() -> None:
@@ -168,7 +170,7 @@ def test_calls_do_not_grow_with_the_number_of_tensors() -> None:
         norms, sketches = NormPlan(), SketchPlan()
         for _ in range(2):
             with Calls() as calls:
-                norms.norms(fused, tensors)
-                sketches.sketches(fused, tensors)
+                norms.norms(zip(fused, tensors, strict=True))
+                sketches.sketches(zip(fused, tensors, strict=True))
         made.append(calls.made.total())
     assert made[0] == made[1] <= 12

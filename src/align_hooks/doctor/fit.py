@@ -25,8 +25,8 @@ from align_hooks.names.points import EMBEDDING
 from align_hooks.record.reader import open_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
-from align_hooks.replay.handed import ReplaySource
 from align_hooks.replay.routing import Router, RoutingReplay
+from align_hooks.replay.source import ReplaySource
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import Loader, vocabulary_fed
 from align_hooks.settings import PREFIX, Settings, Source

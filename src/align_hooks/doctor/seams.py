@@ -22,7 +22,7 @@ from typing import TypedDict
 from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion, in_a_line
 from align_hooks.hooking.attach import check_version, installed_version
 from align_hooks.hooking.hook import Hook
-from align_hooks.hooking.ledger import find
+from align_hooks.hooking.patch_log import find
 from align_hooks.job.entry import side_environment
 from align_hooks.settings import Settings
 

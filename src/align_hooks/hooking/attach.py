@@ -3,8 +3,6 @@
 A hook that cannot be attached stops that import, and is logged as failed: a second import of the module would succeed, unhooked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -22,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 from align_hooks.errors import AlignHooksError, UnsupportedVersion
 from align_hooks.hooking.guard import Survivor, guarded
 from align_hooks.hooking.hook import Args, Function, Hook, Instance, Kwargs, Result
-from align_hooks.hooking.ledger import Ledger
+from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.settings import Settings
 
 VERSION_MODULES = {
@@ -34,20 +32,13 @@ VERSION_MODULES = {
 """Package to the module that states its version, as a source checkout on PYTHONPATH has no metadata."""
 UNBREAKABLE = ("mindspore",)
 """Packages whose import must not be stopped, or the process ends with a segmentation fault: metadata must do."""
-UNKNOWN_VERSION = "unknown"
-"""The version of an imported package that states none."""
 
 
 class Attached(Survivor, Protocol):
-    """What a handler needs of a side's session."""
+    """The part of a side's session that handlers need."""
 
-    @property
-    def settings(self) -> Settings:
-        """The settings."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """The patch log."""
+    settings: Settings
+    patch_log: PatchLog
 
 
 def attach(hooks: Iterable[Hook], session: Attached) -> None:
@@ -55,8 +46,9 @@ def attach(hooks: Iterable[Hook], session: Attached) -> None:
     asked = [hook for hook in hooks if hook.asked(session.settings)]
     for hook in asked:
         if hook.package in UNBREAKABLE and hook.package not in sys.modules:
-            refuse_unsupported(hook, metadata_version(hook.package))
-    session.ledger.pending.update((hook.name, hook) for hook in asked)
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                check_version(hook, importlib.metadata.version(hook.package))
+    session.patch_log.pending.update((hook.name, hook) for hook in asked)
     for hook in asked:
         late = hook.trigger in sys.modules
         wrapt.register_post_import_hook(functools.partial(_on_import, hook, session, late), hook.trigger)
@@ -76,26 +68,26 @@ def _add_name(hook: Hook, session: Attached, module: ModuleType) -> None:
 
 def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) -> None:
     """Attach a hook to its trigger ``module``; ``late`` where that was imported before the hook was registered."""
-    ledger = session.ledger
-    if hook.name not in ledger.pending:  # undone, or a reload
+    log = session.patch_log
+    if hook.name not in log.pending:  # undone, or a reload
         return
-    if hook.targets and ledger.waiting is not None:  # another tool patches, and has bound names by the time we attach
-        ledger.waiting.append(functools.partial(_on_import, hook, session, True, module))
+    if hook.targets and log.waiting is not None:  # another tool patches, and has bound names by the time we attach
+        log.waiting.append(functools.partial(_on_import, hook, session, True, module))
         return
     try:
         check_version(hook)
         for target in hook.targets:
-            ledger.wrap(hook, module, target, functools.partial(_around, hook, session), rebind=late)
+            log.wrap(hook, module, target, functools.partial(_around, hook, session), rebind=late)
         if not hook.targets:
             load(hook.handler)(session, module)
-            ledger.calls[hook.name] += 1
+            log.calls[hook.name] += 1
     except Exception as error:  # logged, so that the exit code says so even if the framework swallows the error
         expected = isinstance(error, AlignHooksError)
-        ledger.failed[hook.name] = str(error) if expected else f"hook {hook.name!r} could not be attached: {error!r}"
+        log.failed[hook.name] = str(error) if expected else f"hook {hook.name!r} could not be attached: {error!r}"
         raise
     finally:
-        del ledger.pending[hook.name]
-    ledger.attached[hook.name] = hook
+        del log.pending[hook.name]
+    log.attached[hook.name] = hook
 
 
 def _around(hook: Hook, session: Attached, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -118,14 +110,6 @@ def installed_version(package: str) -> str:
     return version.partition("+")[0] if installed else version
 
 
-def metadata_version(package: str) -> str | None:
-    """Return a package's version by its metadata, without importing it; None without metadata."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def versions_beside(packages: Iterable[str]) -> dict[str, str]:
     """Return the versions of those ``packages`` that this process has imported, by module name."""
     # MindSpeed puts modules without a file in the place of packages that an NPU does not have
@@ -135,29 +119,22 @@ def versions_beside(packages: Iterable[str]) -> dict[str, str]:
 
 def _version(name: str, module: ModuleType) -> str:
     """Return the version that a module states, or that of the installation in which it lies; ``unknown`` for a checkout on PYTHONPATH."""
-    stated = getattr(module, "__version__", None)
-    if stated:
+    if stated := getattr(module, "__version__", None):
         return str(stated)
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         installed = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return UNKNOWN_VERSION
-    # the metadata may be of another installation, of another version
-    folder, editable = Path(str(module.__file__)).parent, installed.read_text("direct_url.json") or ""
-    is_installed = folder == Path(str(installed.locate_file(name))) or f'"file://{folder.parent}"' in editable
-    return installed.version if is_installed else UNKNOWN_VERSION
+        # the metadata may be of another installation, of another version
+        folder, editable = Path(str(module.__file__)).parent, installed.read_text("direct_url.json") or ""
+        if folder == Path(str(installed.locate_file(name))) or f'"file://{folder.parent}"' in editable:
+            return installed.version
+    return "unknown"
 
 
-def check_version(hook: Hook) -> None:
-    """Import the framework, and raise UnsupportedVersion where its version is outside ``hook.supports``."""
-    if hook.supports:
-        refuse_unsupported(hook, installed_version(hook.package))
-
-
-def refuse_unsupported(hook: Hook, version: str | None) -> None:
-    """Raise UnsupportedVersion where ``version`` is known and outside ``hook.supports``."""
-    if not hook.supports or version is None:
+def check_version(hook: Hook, version: str = "") -> None:
+    """Raise UnsupportedVersion where ``version``, by default that of the framework, which is imported, is outside ``hook.supports``."""
+    if not hook.supports:
         return
+    version = version or installed_version(hook.package)
     try:
         inside = SpecifierSet(hook.supports).contains(Version(version).base_version)
     except InvalidVersion:

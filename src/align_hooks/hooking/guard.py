@@ -3,8 +3,6 @@
 The framework's function is called once, by the handler or else here.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
@@ -17,36 +15,27 @@ class Survivor(Protocol):
         """Stop recording because of ``error`` of ``what``, or raise it where it is to end training."""
 
 
-class FrameworkCall:
-    """A framework's function as a handler calls it, with the outcome of the call."""
-
-    def __init__(self, function: Function) -> None:
-        self.__wrapped__ = function  # read by inspect.signature
-        self.returned = False
-        self.result: Result = None
-        self.error: BaseException | None = None
-
-    def __call__(self, *args: object, **kwargs: object) -> Result:
-        """Call the function."""
-        try:
-            self.result = self.__wrapped__(*args, **kwargs)
-        except BaseException as error:
-            self.error = error
-            raise
-        self.returned = True
-        return self.result
-
-
 def guarded(handler: Function, survivor: Survivor, function: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Return what ``handler`` returns, or where it fails the result of ``function``; raises errors of ``function`` and ``survivor``."""
-    call = FrameworkCall(function)
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def call(*args: object, **kwargs: object) -> Result:
+        try:
+            results.append(function(*args, **kwargs))
+        except BaseException as error:
+            errors.append(error)
+            raise
+        return results[-1]
+
+    call.__wrapped__ = function  # type: ignore[attr-defined]  # read by inspect.signature
     try:
         return handler(call, instance, args, kwargs)
     except Exception as error:
-        if call.error is error:
-            raise
-        if call.error is None:
+        if not errors:
             survivor.survive("the step", error)
-    if call.error is not None:  # the handler failed while it cleaned up behind the framework
-        raise call.error
-    return call.result if call.returned else function(*args, **kwargs)
+        elif error is errors[-1]:
+            raise
+    if errors:  # the handler failed while it cleaned up behind the framework
+        raise errors[-1]
+    return results[-1] if results else function(*args, **kwargs)

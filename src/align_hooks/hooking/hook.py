@@ -1,7 +1,5 @@
 """A hook as data: its purpose, its patch point, and the versions on which it was proven."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """``python -m align_hooks.ms_side script.py …`` runs the script as ``python script.py …`` does, with hooks."""
 
-from __future__ import annotations
-
 import sys
 
 from align_hooks.job.entry import launch

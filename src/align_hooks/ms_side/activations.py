@@ -3,14 +3,13 @@
 Points are compiled in at the first ``on_train_step_begin``, which has the batch of the graph (:mod:`.points` says how). As for token losses
 the model must be called with the full batch: only semi-automatic parallelism, which is refused, cuts a batch into micro-batches."""
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.activations_of_newer import of_newer
 from align_hooks.ms_side.activations_of_older import of_older
+from align_hooks.ms_side.devices import refuse_large
 from align_hooks.ms_side.model import is_per_token, model_of
 from align_hooks.ms_side.place import place, summed
 from align_hooks.ms_side.point_builder import Builder
@@ -43,8 +42,6 @@ def refuse_unseen(session: MsSession) -> None:
 
 def keep_activations(session: MsSession, rows: int, length: int) -> None:
     """Put the points into the model, for this rank's batches; refuse points that do not fit the device."""
-    from align_hooks.ms_side.hooks.train_cell import free_memory
-
     assert session.parameters is not None
     settings, model = session.settings, model_of(session.train_cell)
     asked = bool(settings.steps(ACTIVATIONS)) and session.recording.writer is not None
@@ -61,14 +58,9 @@ def keep_activations(session: MsSession, rows: int, length: int) -> None:
     (of_newer if model.is_newer else of_older)(build, model)
     session.refuse_unmatched(build.known)
     session.points = build.made
-    needed, free = sum(point.bytes for point in build.made), free_memory()
-    if needed:
+    if needed := sum(point.bytes for point in build.made):
         session.say(f"points of the model take {needed / 1e6:.1f} MB of device memory in every step")
-    if free is not None and needed > free:
-        raise RefusedRun(
-            f"points of the model need {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
-            f"choose fewer in {VARIABLE}_FILTER and {VARIABLE}_TENSORS"
-        )
+    refuse_large("points of the model need", needed, f"choose fewer in {VARIABLE}_FILTER and {VARIABLE}_TENSORS")
     whole = points.chosen(settings.patterns(WHOLE).parts)
     kept = sum(view.width for point in build.made for view in point.views if whole(view.name))
     session.announce_activations(2 * 4 * kept * rows * length, session.planned or range(1))

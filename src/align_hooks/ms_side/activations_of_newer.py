@@ -1,9 +1,6 @@
 """The points of newer models (``use_legacy: False``), of ``mindformers.parallel_core.training_graph``."""
 
-from __future__ import annotations
-
 from align_hooks.families.family import ModelConfig
-from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.point_builder import Builder, by_rows, of_logits, of_losses, of_qkv
@@ -14,11 +11,11 @@ from align_hooks.names import points
 def of_newer(build: Builder, model: Model) -> None:
     """Put points into a GPTModel of ``mindformers.parallel_core.training_graph``."""
     core, config, hidden = model.core, model.config, model.config.hidden_size
-    build.turn(core.embedding, compiled.of_output, point_out=build.point(points.EMBEDDING, hidden))
+    build.output(core.embedding, points.EMBEDDING, hidden)
     for number, layer in enumerate(core.decoder.layers):
         of_block(build, layer, f"model.layers.{number}", config)
-    build.turn(core.decoder.final_layernorm, compiled.of_output, point_out=build.point(points.FINAL_NORM, hidden))
-    build.turn(core.output_layer, compiled.of_output, point_out=of_logits(build, points.LOGITS, int(core.vocab_size)))
+    build.output(core.decoder.final_layernorm, points.FINAL_NORM, hidden)
+    of_logits(build, core.output_layer, points.LOGITS, int(core.vocab_size))
     of_losses(build, core)
     if getattr(core, "mtp_process", False):
         of_predicting(build, core, config)
@@ -30,28 +27,25 @@ def of_predicting(build: Builder, core: Cell, config: ModelConfig) -> None:
     for index, layer in enumerate(core.mtp.layers):
         name = f"model.layers.{config.num_layers + index}"
         for norm in ("enorm", "hnorm"):
-            build.turn(getattr(layer, norm), compiled.of_output, point_out=build.point(f"{name}.{norm}", hidden))
+            build.output(getattr(layer, norm), f"{name}.{norm}", hidden)
         views = [View("", (hidden,), 0, hidden)] * 2
-        joined = build.point([f"{name}.eh_proj", f"{name}.input"], hidden, views=views)
-        build.turn(layer.eh_proj, compiled.of_output, point_out=joined)
+        build.output(layer.eh_proj, [f"{name}.eh_proj", f"{name}.input"], hidden, views)
         of_block(build, layer.transformer_layer, name, config, predicts=True)
-        build.turn(layer.final_layernorm, compiled.of_output, point_out=build.point(f"{name}.shared_head.norm", hidden))
+        build.output(layer.final_layernorm, f"{name}.shared_head.norm", hidden)
         if len(core.mtp.layers) == 1:  # it is one Cell for all of them
-            head = of_logits(build, f"{name}.shared_head.head", int(core.vocab_size))
-            build.turn(core.mtp.output_layer, compiled.of_output, point_out=head)
+            of_logits(build, core.mtp.output_layer, f"{name}.shared_head.head", int(core.vocab_size))
 
 
 def of_block(build: Builder, layer: Cell, name: str, config: ModelConfig, *, predicts: bool = False) -> None:
     """Put points into a block. ``pre_cross_attn_layernorm`` is an identity, behind which norm and addition read the residual."""
     hidden = config.hidden_size
     if predicts:
-        build.turn(layer, compiled.of_output, point_out=build.point(name, hidden))
+        build.output(layer, name, hidden)
     else:
-        given, out = build.point(f"{name}.input", hidden), build.point(name, hidden)
-        build.turn(layer, compiled.of_input_and_output, point_in=given, point_out=out)
+        build.input_and_output(layer, f"{name}.input", hidden, name, hidden)
     norms = {"input_layernorm": points.NORM, "pre_cross_attn_layernorm": "residual", "pre_mlp_layernorm": points.SECOND_NORM}
     for attribute, kind in norms.items():
-        build.turn(getattr(layer, attribute), compiled.of_output, point_out=build.point(f"{name}.{kind}", hidden))
+        build.output(getattr(layer, attribute), f"{name}.{kind}", hidden)
     if config.multi_latent_attention:
         of_latent_attention(build, layer.self_attention, f"{name}.self_attn", config)
     else:
@@ -68,23 +62,19 @@ def of_attention(build: Builder, attention: Cell, name: str, hidden: int) -> Non
     fused = [f"{name}.{which}_proj" for which in "qkv"]
     width = (heads + 2 * groups) * size
     contiguous = "Contiguous" in type(attention).__name__
-    build.turn(attention.linear_qkv, compiled.of_output, point_out=build.point(fused, width, views=of_qkv(heads, groups, size, contiguous)))
+    build.output(attention.linear_qkv, fused, width, of_qkv(heads, groups, size, contiguous))
     for which, count in (("q", heads), ("k", groups)):
         norm = getattr(attention, f"{which}_layernorm", None)
         if norm is not None and type(norm).__name__ != "IdentityOp":
-            build.turn(norm, compiled.of_output, point_out=build.point(f"{name}.{which}_norm", count * size))
+            build.output(norm, f"{name}.{which}_norm", count * size)
     widths = {"query": heads * size, "key": groups * size, "value": groups * size}
-    build.turn(attention, turned_attention, **{f"point_{which}": build.point(f"{name}.{which}", width) for which, width in widths.items()})
-    of_last(build, attention.linear_proj, name, heads * size, hidden)
+    build.subclass(
+        attention, pointed_attention, **{f"point_{which}": build.point(f"{name}.{which}", width) for which, width in widths.items()}
+    )
+    build.input_and_output(attention.linear_proj, f"{name}.core", heads * size, f"{name}.o_proj", hidden)
 
 
-def of_last(build: Builder, projection: Cell, name: str, width: int, hidden: int) -> None:
-    """Put points before and behind the last projection of attention."""
-    core, out = build.point(f"{name}.core", width), build.point(f"{name}.o_proj", hidden)
-    build.turn(projection, compiled.of_input_and_output, point_in=core, point_out=out)
-
-
-def turned_attention(base: type) -> type:
+def pointed_attention(base: type) -> type:
     """Attention whose queries, keys and values pass a point before the core: rotated, and not yet repeated for their queries."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -104,29 +94,28 @@ def of_latent_attention(build: Builder, attention: Cell, name: str, config: Mode
     heads, head, turned_part = config.num_attention_heads, config.qk_head_dim, config.qk_pos_emb_head_dim
     rank, keys, size = config.q_lora_rank, config.kv_lora_rank + turned_part, head + turned_part
     width = heads * size
-    first, out = f"{name}.{'q_a_proj' if rank else 'q_proj'}", compiled.of_output
+    first = f"{name}.{'q_a_proj' if rank else 'q_proj'}"
     if hasattr(attention, "linear_qkv"):
         queries = rank or width
         views = [View("", (queries + keys,), 0, queries), View("", (queries + keys,), queries, queries + keys)]
-        build.turn(attention.linear_qkv, out, point_out=build.point([first, f"{name}.kv_a_proj_with_mqa"], queries + keys, views=views))
+        build.output(attention.linear_qkv, [first, f"{name}.kv_a_proj_with_mqa"], queries + keys, views)
         cells = {"q_layernorm": "q_layernorm", "k_layernorm": "k_layernorm", "up": "linear_qb", "kv_up": "linear_kvb"}
     else:
         down = "linear_q_down_proj" if rank else "linear_q_proj"
-        build.turn(getattr(attention, down), out, point_out=build.point(first, rank or width))
-        build.turn(attention.linear_kv_down_proj, out, point_out=build.point(f"{name}.kv_a_proj_with_mqa", keys))
+        build.output(getattr(attention, down), first, rank or width)
+        build.output(attention.linear_kv_down_proj, f"{name}.kv_a_proj_with_mqa", keys)
         cells = {"q_layernorm": "q_layernorm", "k_layernorm": "kv_layernorm", "up": "linear_q_up_proj", "kv_up": "linear_kv_up_proj"}
     if rank:
-        build.turn(getattr(attention, cells["q_layernorm"]), compiled.of_output, point_out=build.point(f"{name}.q_a_layernorm", rank))
-        build.turn(getattr(attention, cells["up"]), out, point_out=build.point(f"{name}.q_b_proj", width))
-    norm = build.point(f"{name}.kv_a_layernorm", config.kv_lora_rank)
-    build.turn(getattr(attention, cells["k_layernorm"]), compiled.of_output, point_out=norm)
-    build.turn(getattr(attention, cells["kv_up"]), out, point_out=build.point(f"{name}.kv_b_proj", heads * (head + config.v_head_dim)))
+        build.output(getattr(attention, cells["q_layernorm"]), f"{name}.q_a_layernorm", rank)
+        build.output(getattr(attention, cells["up"]), f"{name}.q_b_proj", width)
+    build.output(getattr(attention, cells["k_layernorm"]), f"{name}.kv_a_layernorm", config.kv_lora_rank)
+    build.output(getattr(attention, cells["kv_up"]), f"{name}.kv_b_proj", heads * (head + config.v_head_dim))
     widths = {"query": width, "key": width, "value": heads * config.v_head_dim}
-    build.turn(attention, turned_latent, **{f"point_{which}": build.point(f"{name}.{which}", wide) for which, wide in widths.items()})
-    of_last(build, attention.linear_proj, name, heads * config.v_head_dim, config.hidden_size)
+    build.subclass(attention, pointed_latent, **{f"point_{which}": build.point(f"{name}.{which}", wide) for which, wide in widths.items()})
+    build.input_and_output(attention.linear_proj, f"{name}.core", heads * config.v_head_dim, f"{name}.o_proj", config.hidden_size)
 
 
-def turned_latent(base: type) -> type:
+def pointed_latent(base: type) -> type:
     """Latent attention whose queries, keys and values pass a point before the core."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -144,10 +133,8 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int, size: int
         View("", (size, 2) if by_row else (2 * size,), *bounds)
         for bounds in (((0, 1), (1, 2)) if by_row else ((0, size), (size, 2 * size)))
     ]
-    fused = build.point([f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views=views)
-    build.turn(mlp.linear_fc1, compiled.of_output, point_out=fused)
-    active, out = build.point(f"{name}.activation", size), build.point(f"{name}.down_proj", hidden)
-    build.turn(mlp.linear_fc2, compiled.of_input_and_output, point_in=active, point_out=out)
+    build.output(mlp.linear_fc1, [f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views)
+    build.input_and_output(mlp.linear_fc2, f"{name}.activation", size, f"{name}.down_proj", hidden)
 
 
 def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
@@ -155,19 +142,19 @@ def of_experts(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
     router, layout = mlp.router, by_rows(build.layout)
     logits = build.point(f"{name}.gate", int(router.expert_dim), layout)
     weights = build.expert_weights(f"{name}.gate.weights", router, layout)
-    build.turn(router, turned_router, point_logits=logits, point_weights=weights)  # type: ignore[arg-type]
+    build.subclass(router, pointed_router, point_logits=logits, point_weights=weights)  # type: ignore[arg-type]
     if getattr(mlp, "use_shared_expert", False):
         shared = mlp.shared_experts
         of_feed_forward(build, shared, f"{name}.shared_experts", hidden, int(shared.linear_fc2.input_size))
         build.around(mlp, "shared_experts", build.point(f"{name}.shared_experts", hidden))
-    build.turn(mlp, compiled.of_output, point_out=build.point(name, hidden))
+    build.output(mlp, name, hidden)
     if hasattr(mlp.experts, "weighed"):  # a rehearsal's; the device's own operator puts permuted tokens out
         of_each = build.experts(name, int(router.expert_dim), hidden, layout)
         if of_each is not None:
             mlp.experts.weighed = of_each
 
 
-def turned_router(base: type) -> type:
+def pointed_router(base: type) -> type:
     """A router whose scores and whose weights pass a point."""
 
     class Pointed(base):  # type: ignore[misc]

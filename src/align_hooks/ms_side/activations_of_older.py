@@ -1,7 +1,5 @@
 """The points of ``LlamaForCausalLM`` (``use_legacy: True``, 1.5 to 1.9), whose tensors all order tokens row by row."""
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from align_hooks.errors import RefusedRun
@@ -18,27 +16,27 @@ def of_older(build: Builder, model: Model) -> None:
     """Put points into a LlamaForCausalLM; raise RefusedRun where its layers have other parts."""
     network, config, hidden = model.network, model.config, model.config.hidden_size
     llama = network.model
-    build.turn(llama.tok_embeddings, compiled.of_output, point_out=build.point(points.EMBEDDING, hidden))
+    build.output(llama.tok_embeddings, points.EMBEDDING, hidden)
     for number, layer in enumerate(llama.layers):
         if not all(hasattr(layer, name) for name in ("attention_norm", "attention", "ffn_norm", "feed_forward", "add")):
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: a {type(layer).__name__} has parts that this version does not know; unset it")
         of_block(build, layer, f"model.layers.{number}", config, hidden)
-    build.turn(llama.norm_out, compiled.of_output, point_out=build.point(points.FINAL_NORM, hidden))
-    build.turn(network.lm_head, compiled.of_output, point_out=of_logits(build, points.LOGITS, int(config.vocab_size)))
+    build.output(llama.norm_out, points.FINAL_NORM, hidden)
+    of_logits(build, network.lm_head, points.LOGITS, int(config.vocab_size))
     of_losses(build, network)
 
 
 def of_block(build: Builder, layer: Cell, name: str, config: Cell, hidden: int) -> None:
     """Put points into a layer and its parts."""
     given, residual, out = (build.point(each, hidden) for each in (f"{name}.input", f"{name}.residual", name))
-    build.turn(layer, turned_layer, point_in=given, point_residual=residual, point_out=out)
-    build.turn(layer.attention_norm, compiled.of_output, point_out=build.point(f"{name}.{points.NORM}", hidden))
-    build.turn(layer.ffn_norm, compiled.of_output, point_out=build.point(f"{name}.{points.SECOND_NORM}", hidden))
+    build.subclass(layer, pointed_layer, point_in=given, point_residual=residual, point_out=out)
+    build.output(layer.attention_norm, f"{name}.{points.NORM}", hidden)
+    build.output(layer.ffn_norm, f"{name}.{points.SECOND_NORM}", hidden)
     of_attention(build, layer.attention, f"{name}.self_attn", config, hidden)
     of_feed_forward(build, layer.feed_forward, f"{name}.mlp", hidden)
 
 
-def turned_layer(base: type) -> type:
+def pointed_layer(base: type) -> type:
     """Make a layer with the text of ``LLamaDecodeLayer.construct`` and points in it, since no part of the layer shows the residual."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -93,21 +91,18 @@ def of_attention(build: Builder, attention: Cell, name: str, config: Cell, hidde
     groups = config.n_kv_heads or heads
     size = hidden // heads
     if attention.qkv_concat:
-        fused = build.point([f"{name}.{which}_proj" for which in "qkv"], 0, views=of_qkv(heads, groups, size, contiguous=False))
-        build.turn(attention.w_qkv, compiled.of_output, point_out=fused)
+        build.output(attention.w_qkv, [f"{name}.{which}_proj" for which in "qkv"], 0, of_qkv(heads, groups, size, contiguous=False))
     else:
         for which, count in (("q", heads), ("k", groups), ("v", groups)):
-            point = build.point(f"{name}.{which}_proj", count * size)
-            build.turn(getattr(attention, f"w{which}"), compiled.of_output, point_out=point)
+            build.output(getattr(attention, f"w{which}"), f"{name}.{which}_proj", count * size)
     query, key, value = (
         build.point(f"{name}.{which}", count * size, of_heads(build.layout, count))
         for which, count in (("query", heads), ("key", groups), ("value", groups))
     )
     if query is not None or key is not None:
         put(attention, "apply_rotary_emb", Rotated(attention.apply_rotary_emb, query or nn.Identity(), key or nn.Identity()))
-    build.turn(attention, turned_values, point_value=value)
-    core, out = build.point(f"{name}.core", heads * size), build.point(f"{name}.o_proj", hidden)
-    build.turn(attention.wo, compiled.of_input_and_output, point_in=core, point_out=out)
+    build.subclass(attention, pointed_values, point_value=value)
+    build.input_and_output(attention.wo, f"{name}.core", heads * size, f"{name}.o_proj", hidden)
 
 
 def of_heads(layout: TokenLayout, heads: int) -> TokenLayout:
@@ -128,7 +123,7 @@ class Rotated(nn.Cell):
         return self.point_query(query), self.point_key(key)
 
 
-def turned_values(base: type) -> type:
+def pointed_values(base: type) -> type:
     """Attention whose values pass a point before the core."""
 
     class Pointed(base):  # type: ignore[misc]
@@ -144,12 +139,10 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
     size = int(mlp.hidden_dim)
     if mlp.ffn_concat:
         views = [View("", (size, 2), 0, 1), View("", (size, 2), 1, 2)]
-        fused = build.point([f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views=views)
-        build.turn(mlp.w_gate_hidden, compiled.of_output, point_out=fused)
+        build.output(mlp.w_gate_hidden, [f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views)
     else:
         gate = build.point(f"{name}.gate_proj", size)
         if gate is not None:  # the gate's activation is inside its projection
             put(mlp.w1, "activation", compiled.Before(mlp.w1.activation, gate))
-        build.turn(mlp.w3, compiled.of_output, point_out=build.point(f"{name}.up_proj", size))
-    active, out = build.point(f"{name}.activation", size), build.point(f"{name}.down_proj", hidden)
-    build.turn(mlp.w2, compiled.of_input_and_output, point_in=active, point_out=out)
+        build.output(mlp.w3, f"{name}.up_proj", size)
+    build.input_and_output(mlp.w2, f"{name}.activation", size, f"{name}.down_proj", hidden)

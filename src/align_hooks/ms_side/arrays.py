@@ -1,7 +1,5 @@
 """The conversion of MindSpore tensors to numpy arrays and numbers."""
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 

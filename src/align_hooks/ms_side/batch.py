@@ -1,7 +1,5 @@
 """The batch that a MindFormers model consumed, in the record's terms, from the columns of its data set."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every hook on MindFormers, read top to bottom in the order of a run. Imports no framework."""
 
-from __future__ import annotations
-
 import functools
 
 from align_hooks.hooking.hook import Hook, hook_at
@@ -17,10 +15,6 @@ FROM_SOURCE = ("2.4", "2.6")
 2.0.0 and 2.7.0 have the same ``Model.train``, callbacks and attributes."""
 
 
-def _always(settings: Settings) -> bool:
-    return settings.any_set()
-
-
 def training(settings: Settings) -> bool:
     """Return whether hooks see or change the training loop."""
     replayed = (settings.load_weights, settings.inject_gradients, settings.replay_routing, settings.teacher)
@@ -33,13 +27,13 @@ HOOKS: tuple[Hook, ...] = (
     _mindformers(
         "config",
         "mindformers.core.context.build_context:build_context",
-        asked=_always,
+        asked=Settings.any_set,
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
     _mindformers(
         "pynative",
         "mindformers.pynative.trainer.trainer:Trainer.train",
-        asked=_always,
+        asked=Settings.any_set,
         handler="pynative:refuse",
         why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
         must_fire=False,
@@ -47,7 +41,7 @@ HOOKS: tuple[Hook, ...] = (
     _mindformers(
         "dataloader",
         "mindformers.dataset.base_dataset",
-        asked=_always,
+        asked=Settings.any_set,
         handler="dataloader:install",
         why="registers NumpyDataloader",
         only_a_name=True,

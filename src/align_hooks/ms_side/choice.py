@@ -1,7 +1,5 @@
 """One router's choice of experts in a step, and a recorded choice in its place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ and the first label, and counts every token whose id is not the pad id and whose
 have one id more, and a token that does not count has the ignored label.
 """
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np
@@ -29,12 +27,12 @@ TYPES = {"loss_mask": np.float32, "attention_mask": np.uint8}
 
 
 def takes_cut(model: type) -> bool:
-    """Whether a ``LlamaForCausalLM`` takes tokens, labels and mask as they are. Its configuration keeps any key, so it cannot tell."""
+    """Return whether a ``LlamaForCausalLM`` reads tokens, labels and mask unchanged; its configuration, which keeps any key, cannot say."""
     return "loss_mask" in inspect.signature(model.construct).parameters  # type: ignore[attr-defined]
 
 
 def columns(tokens: Array, labels: Array, mask: Array, ignored: int | None) -> dict[str, Array]:
-    """Column to array, cut where ``ignored`` is None; raises RefusedRun for a mask that labels cannot express."""
+    """Map columns to arrays, cut where ``ignored`` is None; raises RefusedRun for a mask that labels cannot express."""
     if ignored is None:
         return dict(zip(CUT, (tokens, labels, mask), strict=True))
     if ((mask != 0) & (mask != 1)).any():
@@ -47,12 +45,12 @@ def columns(tokens: Array, labels: Array, mask: Array, ignored: int | None) -> d
 
 
 def positions(ids: Array, mask: Array | None) -> dict[str, Array]:
-    """The columns of a newer model with ``use_eod_reset``: position ids ``[rows, sequence]``, and the mask, causal where there is none."""
+    """Return the columns of a newer model with ``use_eod_reset``: position ids ``[rows, sequence]``, and the mask, by default causal."""
     rows, size = ids.shape
     causal = np.broadcast_to(np.triu(np.ones((size, size), bool), 1), (rows, 1, size, size))
     return {"position_ids": ids, "attention_mask": causal if mask is None else np.broadcast_to(mask, causal.shape)}
 
 
 def as_taken(name: str, array: Array) -> Array:
-    """A column in the type in which MindFormers takes it."""
+    """Return a column in the type in which MindFormers takes it."""
     return array.astype(TYPES.get(name, np.int32))

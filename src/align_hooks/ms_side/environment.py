@@ -1,7 +1,5 @@
 """Environment variables that MindSpore and HCCL read at start, as the guide's stage 1 wants them."""
 
-from __future__ import annotations
-
 from align_hooks.ms_side.session import MsSession
 from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
@@ -22,5 +20,5 @@ WATCHED = (
 
 
 def make_session(settings: Settings, launch: Launch) -> MsSession:
-    """The session of this side."""
+    """Return the session of this side."""
     return MsSession("ms", settings, launch)

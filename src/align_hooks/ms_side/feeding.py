@@ -4,8 +4,6 @@ MindSpore joins the rows of all data-parallel ranks in the order of the ranks, a
 does not train on the rows of its own data set. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from align_hooks.errors import RefusedRun
@@ -44,12 +42,12 @@ class Sizes:
         indices = {"dp": data, "tp": tensor, "pp": stage, "cp": context, "ep": 0}
         return indices | {"dp_size": dp, "tp_size": mp, "pp_size": pp, "cp_size": cp, "ep_size": 1}
 
-    def rows(self, fed: int) -> int:
-        """Return the rows of the job's batch where a rank's data set has ``fed`` rows."""
-        return fed if self.whole else fed * self.dp
+    def rows(self, of_rank: int) -> int:
+        """Return the rows of the job's batch where a rank's data set has ``of_rank`` rows."""
+        return of_rank if self.whole else of_rank * self.dp
 
     def batch_size(self, rows: int, what: object) -> int:
-        """The ``runner_config.batch_size`` from which MindFormers makes a batch of ``rows``; raises RefusedRun where there is none."""
+        """Return the ``runner_config.batch_size`` for a batch of ``rows``; raises RefusedRun where there is none."""
         size, left_over = divmod(rows, self.dp * self.micro_batches * self.interleave)
         if left_over:
             raise RefusedRun(
@@ -61,10 +59,6 @@ class Sizes:
     def share(self, place: dict[str, int]) -> tuple[int, int]:
         """Return the part of the batch in the data set of a rank at a place, and the number of parts."""
         return (0, 1) if self.whole else (place["dp"], self.dp)
-
-    def joined_first(self) -> dict[str, int | bool]:
-        """The member ``joined_first`` of a batch's description."""
-        return {"micro_batches": self.micro_batches, "whole": self.whole}
 
     def losses(self, output: float, tokens: int, place: dict[str, int], *, per_token: bool) -> dict[str, float | None]:
         """Return a step's losses for the record of the rank at a place, from its training cell's ``output`` and number of ``tokens``.
@@ -108,13 +102,13 @@ def sizes_of(config: Config, *, whole: bool) -> Sizes:
 
 
 def _number(section: Config, name: str) -> int:
-    """A number of a section, which is a mapping before MindFormers builds it and an object afterwards; 1 where it is not set."""
+    """Return a number of a section, which is a mapping before MindFormers builds it and an object afterwards; 1 where it is not set."""
     value = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
     return int(value or 1)
 
 
 def is_fed_whole(parallel: Config) -> bool:
-    """Whether the ``parallel`` section of a configuration feeds the whole batch to every rank."""
+    """Return whether the ``parallel`` section of a configuration gives the full batch to every rank."""
     return bool(parallel.get("full_batch")) or parallel.get("dataset_strategy") == "full_batch"
 
 
@@ -125,7 +119,7 @@ UNREAD = (2, "AUTO_PARALLEL", "auto_parallel", 3, "HYBRID_PARALLEL", "hybrid_par
 
 
 def is_semi_auto(config: Config) -> bool:
-    """Whether a configuration asks for semi-automatic parallelism, before anything is built; raises RefusedRun for an unread mode."""
+    """Return whether a configuration asks for semi-automatic parallelism; raises RefusedRun for a mode that this version cannot read."""
     mode = (config.get("parallel") or {}).get("parallel_mode")
     if not config.get("use_parallel"):
         return False

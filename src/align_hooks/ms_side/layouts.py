@@ -4,8 +4,6 @@
 along the rows of that part over an optimizer-parallel group. A record keeps these rows as a row-major range of the model-parallel part.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class WeightLayout:
 
 
 def layout_of(name: str, entry: LayoutEntry, shape: Sequence[int]) -> WeightLayout:
-    """The layout of a weight of ``shape`` from its entry; raises RefusedRun for a layout that this version does not read."""
+    """Return the layout of a weight of ``shape`` from its entry; raises RefusedRun for a layout that this version does not read."""
     if len(entry) <= FULL_SHAPE:
         raise RefusedRun(f"{name}: MindSpore's layout has {len(entry)} entries and not 12; use MindSpore 2.7 or 2.9")
     if not entry[UNIFORM]:
@@ -76,7 +74,7 @@ def boxes(layout: WeightLayout, rank: int, group_rank: int = 0, group_size: int 
 
 
 def _model_parallel(layout: WeightLayout, rank: int) -> list[tuple[int, int]]:
-    """The box of a rank before optimizer parallelism cuts it."""
+    """Return the box of a rank before optimizer parallelism cuts it."""
     steps = [size // layout.parts(axis) for axis, size in enumerate(layout.shape)]
     starts = [layout.part(axis, rank) * step for axis, step in enumerate(steps)]
     return [(start, start + step) for start, step in zip(starts, steps, strict=True)]

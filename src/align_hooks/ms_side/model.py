@@ -4,8 +4,6 @@ Under semi-automatic parallelism MindSpore cuts parameters when it compiles the 
 rank holds uncut and never uses, are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +31,7 @@ from align_hooks.record.format.sketch import sketch
 MINDFORMERS = "mindformers"
 """The beginning of names that no family has."""
 MOVED_BUFFERS = (".router.expert_bias",)
-"""Endings of the names of Parameters that training moves without a gradient."""
+"""Endings of the names of Parameters that training moves without a gradient: the biases of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class Parameters:
 
     all: tuple[Parameter, ...]
     dims: Dims
-    alone: bool = True
+    single_rank: bool = True
     """Whether the job has no other rank."""
     layers: int = 0
     """The model's layers where pipeline stages divide them, else 0."""
@@ -129,7 +127,7 @@ class Parameters:
         return (*self.all, *self.buffers)
 
     def shards(self) -> list[Shard]:
-        """This rank's parameter table."""
+        """Return this rank's parameter table."""
         return [
             shard
             for parameter in self.state
@@ -156,7 +154,7 @@ class Parameters:
 
     def weight_squares(self) -> dict[str, float]:
         """Map canonical names to squared sums, copies included; empty without other ranks."""
-        return {} if self.alone else squared_sums((parameter, parameter.model) for parameter in self.state)
+        return {} if self.single_rank else squared_sums((parameter, parameter.model) for parameter in self.state)
 
     def weight_sketches(self) -> dict[str, list[float]]:
         """Map canonical names to sketches, without other ranks' copies; a transfer each."""
@@ -219,7 +217,7 @@ def parameters_of(
     vocabulary: int | None,
     *,
     counted: bool = True,
-    alone: bool = True,
+    single_rank: bool = True,
     layouts: Mapping[str, LayoutEntry] | None = None,
     rank: int = 0,
 ) -> Parameters:
@@ -232,19 +230,13 @@ def parameters_of(
         here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
         parts = tuple(part_of(weight, index, model, dims, entry, rank) for index, weight, entry in here)
         layers, predicted = model.layers if len(parts) < len(weights) else 0, getattr(model.config, "mtp_num_layers", None) or 0
-        return Parameters(parts, dims, alone, layers, model.table, predicted=predicted)
+        return Parameters(parts, dims, single_rank, layers, model.table, predicted=predicted)
     named = ((index, weight, model.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
     trained = tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
-    moved = ((weight, model.fused(weight.name, weight.shape, dims)) for weight in moved_buffers(model))
+    untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad) if model.network is not None else ()
+    moved = [(weight, model.fused(weight.name, weight.shape, dims)) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
     buffers = tuple(Parameter(weight, fused, counted, -1, trainable=False) for weight, fused in moved if fused is not None)
-    return Parameters(trained, dims, alone, buffers=buffers)
-
-
-def moved_buffers(model: Model) -> list[Weight]:
-    """Return the Parameters that training moves without a gradient: the biases of experts."""
-    if model.network is None:
-        return []
-    return [weight for weight in model.network.get_parameters() if not weight.requires_grad and weight.name.endswith(MOVED_BUFFERS)]
+    return Parameters(trained, dims, single_rank, buffers=buffers)
 
 
 def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:

@@ -1,7 +1,5 @@
 """Names for the frameworks' own objects, which carry no types that a checker could read. Imports no framework."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +18,6 @@ Config: TypeAlias = Any
 LayoutEntry: TypeAlias = Sequence[Any]
 """MindSpore's layout of a weight, an entry of ``parameter_layout_dict``."""
 RunContext: TypeAlias = Any
-"""What MindSpore hands to a callback."""
+"""The argument of a MindSpore callback."""
 Loop: TypeAlias = Any
 """The state of a training loop of MindSpore, ``original_args()`` of a run context."""

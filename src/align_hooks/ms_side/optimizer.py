@@ -4,8 +4,6 @@ MindSpore's optimizers keep moments in the order of ``optimizer.parameters``, an
 position of the learning-rate schedule. The attributes of the moments, and the arithmetic of the update, differ by class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -160,5 +158,5 @@ class Shifted(LearningRateSchedule):  # type: ignore[misc]
         self.updates = updates
 
     def construct(self, global_step):  # type: ignore[no-untyped-def]
-        """The rate of ``global_step - updates``; compiled from this text."""
+        """Return the rate of ``global_step - updates``; compiled from this text."""
         return self.schedule(global_step - self.updates)

@@ -1,7 +1,5 @@
 """Our own Parameters in a compiled graph, in which it keeps values for us, unseen by the run's checkpoints and its optimizer."""
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 

@@ -5,8 +5,6 @@ Inside a ``construct`` that graph mode compiles no Python function runs. There :
 training cell's ``grad_reducer``, and :class:`SaveSteps`, a callback, writes what the Cell kept. ``patches/`` has the diff for that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -38,7 +36,7 @@ def save_batch(run: str | Path, step: int, batch: Mapping[str, Tensor | Array | 
 def local_norms(
     weights: Sequence[Weight], gradients: Sequence[Tensor], config: ModelConfig, vocabulary: int | None = None
 ) -> dict[str, float]:
-    """Canonical name to gradient norm.
+    """Map canonical names to gradient norms.
 
     ``weights`` are the Parameters that the optimizer updates, ``gradients`` their gradients in the same order, ``config`` is the
     LlamaConfig, or the training cell; ``vocabulary`` excludes padding. A parameter that no family knows has its own name."""

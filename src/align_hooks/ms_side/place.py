@@ -1,7 +1,5 @@
 """This process's place in MindSpore's parallel grid, and refusals of layouts that this version does not read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

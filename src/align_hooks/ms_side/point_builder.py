@@ -1,7 +1,5 @@
 """Points made and put into the Cells of a model, and those that newer and older models share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,9 +7,8 @@ import numpy as np
 from mindspore import nn
 
 from align_hooks.ms_side import points as compiled
-from align_hooks.ms_side.expert_points import ExpertWeightsPoint, OfExperts
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.points import Point, TokenLayout, View, put, turned
+from align_hooks.ms_side.points import ExpertWeightsPoint, OfExperts, Point, TokenLayout, View, put, subclass
 from align_hooks.names import points
 
 
@@ -41,9 +38,9 @@ class Builder:
         views = views or [View("", (width,), 0, width) for _ in named]
         shown = [View(name, view.shape, view.start, view.stop) for name, view in zip(named, views, strict=True)]
         self.known += named
-        where, alone = layout or self.layout, len({(view.start, view.stop) for view in shown}) == 1
+        where, is_one_value = layout or self.layout, len({(view.start, view.stop) for view in shown}) == 1
         shape = (where.rows * where.length * int(np.prod(shown[0].shape)),)
-        keeps, forces = any(map(self.wanted, named)), alone and any(map(self.forced, named))
+        keeps, forces = any(map(self.wanted, named)), is_one_value and any(map(self.forced, named))
         if not (forces or keeps):
             return None
         whole = keeps and (self.on_host or any(map(self.whole, named)))
@@ -72,10 +69,18 @@ class Builder:
         self.made.append(point)
         return point
 
-    def turn(self, cell: Cell, make: Callable[[type], type], **wanted: Point | None) -> None:
+    def subclass(self, cell: Cell, make: Callable[[type], type], **wanted: Point | None) -> None:
         """Put points into a Cell, with identities in the place of missing points; nothing where all are missing."""
         if any(point is not None for point in wanted.values()):
-            turned(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
+            subclass(cell, make, **{name: point or nn.Identity() for name, point in wanted.items()})
+
+    def output(self, cell: Cell, names: str | Sequence[str], width: int, views: Sequence[View] = ()) -> None:
+        """Put a point behind a Cell, of its output or of the ``views`` in it."""
+        self.subclass(cell, compiled.of_output, point_out=self.point(names, width, views=views))
+
+    def input_and_output(self, cell: Cell, given: str, given_width: int, out: str, width: int) -> None:
+        """Put points before and behind a Cell."""
+        self.subclass(cell, compiled.of_input_and_output, point_in=self.point(given, given_width), point_out=self.point(out, width))
 
     def around(self, owner: Cell, name: str, point: Point | None) -> None:
         """Put a point behind an attribute whose own class cannot be changed."""
@@ -83,9 +88,9 @@ class Builder:
             put(owner, name, compiled.Around(getattr(owner, name), point))
 
 
-def of_logits(build: Builder, name: str, rows: int) -> Point | None:
-    """Make a point of logits, without padded rows."""
-    return build.point(name, rows, views=[View("", (rows,), 0, build.vocabulary)])
+def of_logits(build: Builder, cell: Cell, name: str, rows: int) -> None:
+    """Put a point of logits behind a Cell, without padded rows."""
+    build.output(cell, name, rows, [View("", (rows,), 0, build.vocabulary)])
 
 
 def of_losses(build: Builder, core: Cell) -> None:

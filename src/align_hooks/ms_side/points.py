@@ -9,8 +9,6 @@ made in every step, for a compiled graph has no free branch; only copies of sele
 the host makes their numbers in fp64 on selected steps, since MindSpore's products in fp64 take sixteen times a step. A device keeps numbers
 that its graph makes in fp32, and full tensors where wanted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +17,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
+from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered, switch
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.sketch import PROJECTIONS
 from align_hooks.record.read import activations
@@ -109,7 +107,7 @@ class Numbers(nn.Cell):
         self.finite, self.product, self.select, self.cat, self.stack = ops.IsFinite(), ops.MatMul(), ops.Select(), ops.Concat(), ops.Stack()
 
     def construct(self, x):  # type: ignore[no-untyped-def]
-        """One row of numbers a value; compiled from this text."""
+        """Return a row of numbers for each value; compiled from this text."""
         numbers: tuple[Tensor, ...] = ()
         if self.heads:
             x = ops.transpose(x.reshape(self.by_heads), (0, 2, 1, 3))
@@ -140,7 +138,7 @@ class Point(nn.Cell):
         self.views, self.layout, self.whole, self.keeps, self.forces = tuple(views), layout, whole, keeps, forces
         self.numbers = Numbers(layout, views) if keeps and not whole else nn.Identity()
         self.assign, self.cast, self.select = ops.Assign(), ops.Cast(), ops.Select()
-        self.taught = ForcedActivation()
+        self.forced = ForcedActivation()
         name = views[0].name
         kept = (1,) if not keeps else shape if whole else (len(views), IN_GRAPH)
         given = shape if forces else (1,)
@@ -155,7 +153,7 @@ class Point(nn.Cell):
         self.insert = ops.InsertGradientOf(self.keep_gradient)
 
     def keep_gradient(self, gradient):  # type: ignore[no-untyped-def]
-        """What is handed on of a gradient; compiled from this text."""
+        """Return the gradient, or the given one in its place; compiled from this text."""
         if self.keeps and self.whole:
             self.assign(self.gradient, self.cast(gradient, mindspore.float32).reshape((-1,)))
         if self.keeps and not self.whole:
@@ -165,13 +163,13 @@ class Point(nn.Cell):
         return gradient
 
     def construct(self, x):  # type: ignore[no-untyped-def]
-        """The tensor, or what is given in its place; compiled from this text."""
+        """Return the tensor, or the given one in its place; compiled from this text."""
         if self.keeps and self.whole:
             self.assign(self.value, self.cast(x, mindspore.float32).reshape((-1,)))
         if self.keeps and not self.whole:
             self.assign(self.value, self.numbers(x))
         if self.forces:
-            x = self.taught(x, self.select(self.giving, self.cast(self.given, x.dtype).reshape(x.shape), x))
+            x = self.forced(x, self.select(self.giving, self.cast(self.given, x.dtype).reshape(x.shape), x))
         return self.insert(x)
 
     def give(self, value: Array | None, gradient: Array | None = None) -> None:
@@ -195,6 +193,76 @@ class Point(nn.Cell):
                 yield view.name, self.layout.numbers(tensor)[None], tensor
             else:
                 yield view.name, with_count(kept[index].astype(np.float64), self.layout.rows * self.layout.length * view.width), None
+
+
+class ExpertWeightsPoint(nn.Cell):
+    """A point of the weights of each token's experts, read as weights of all experts, 0 for experts not chosen."""
+
+    def __init__(self, name: str, experts: int, chosen: int, layout: TokenLayout, *, whole: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.layout, self.whole, self.views = layout, whole, (View(name, (experts,), 0, experts),)
+        self.assign, self.cast = ops.Assign(), ops.Cast()
+        self.shape = (layout.rows * layout.length, chosen)
+        set_unregistered(
+            self,
+            index=own_array(f"index.{name}", np.zeros(self.shape, np.int32)),
+            value=own_parameter(f"value.{name}", self.shape),
+            gradient=own_parameter(f"gradient.{name}", self.shape),
+        )
+        self.insert = ops.InsertGradientOf(self.keep_gradient)
+
+    def keep_gradient(self, gradient):  # type: ignore[no-untyped-def]
+        """Compiled from this text."""
+        self.assign(self.gradient, self.cast(gradient, mindspore.float32).reshape(self.shape))
+        return gradient
+
+    def construct(self, weights, index):  # type: ignore[no-untyped-def]
+        """Compiled from this text."""
+        self.assign(self.index, self.cast(index, mindspore.int32).reshape(self.shape))
+        self.assign(self.value, self.cast(weights, mindspore.float32).reshape(self.shape))
+        return self.insert(weights)
+
+    def values(self, *, backward: bool) -> Iterator[tuple[str, Array, Array | None]]:
+        """Yield values as :meth:`Point.values` does, of all experts."""
+        dense = np.zeros((self.shape[0], self.views[0].width), np.float32)
+        np.put_along_axis(dense, self.index.asnumpy(), (self.gradient if backward else self.value).asnumpy(), axis=1)
+        tensor = self.layout.in_order(dense, self.views[0])
+        yield self.views[0].name, self.layout.numbers(tensor)[None], tensor if self.whole else None
+
+    forces, bytes = False, 0
+
+
+class OfExperts(nn.Cell):
+    """A point of the weighed outputs of a rehearsal's experts, ``[experts, tokens, hidden]``, 0 for tokens of other experts."""
+
+    def __init__(self, names: Sequence[str], hidden: int, layout: TokenLayout) -> None:
+        super().__init__(auto_prefix=False)
+        self.layout, self.views = layout, tuple(View(name, (hidden,), 0, hidden) for name in names)
+        self.assign, self.cast = ops.Assign(), ops.Cast()
+        shape = (len(names), layout.rows * layout.length, hidden)
+        value, gradient = (own_parameter(f"{which}.{names[0]}", shape) for which in ("experts", "experts_gradient"))
+        set_unregistered(self, value=value, gradient=gradient)
+        self.insert = ops.InsertGradientOf(self.keep_gradient)
+
+    def keep_gradient(self, gradient):  # type: ignore[no-untyped-def]
+        """Compiled from this text."""
+        self.assign(self.gradient, self.cast(gradient, mindspore.float32))
+        return gradient
+
+    def construct(self, tensor):  # type: ignore[no-untyped-def]
+        """Compiled from this text."""
+        self.assign(self.value, self.cast(tensor, mindspore.float32))
+        return self.insert(tensor)
+
+    def values(self, *, backward: bool) -> Iterator[tuple[str, Array, Array | None]]:
+        """Yield values as :meth:`Point.values` does, of each expert's own tokens, without order, so with row signs of +1."""
+        outputs = self.value.asnumpy()
+        kept = self.gradient.asnumpy() if backward else outputs
+        for view, output, tensor in zip(self.views, outputs, kept, strict=True):
+            mine = tensor[(output != 0).any(axis=1)]
+            yield view.name, measured(mine, row_signs(None, len(mine)), column_signs((0, view.width)))[None], None
+
+    forces, bytes = False, 0
 
 
 def with_count(row: Array, count: int) -> Array:
@@ -273,7 +341,7 @@ class Before(nn.Cell):
         return self.original(self.point_in(x))
 
 
-def turned(cell: Cell, make: Callable[[type], type], **points: Cell) -> None:
+def subclass(cell: Cell, make: Callable[[type], type], **points: Cell) -> None:
     """Give a Cell points of ours, and the subclass of its class that passes them."""
     base = type(cell)
     subclass = make(base)

@@ -4,8 +4,6 @@ The hook on ``build_context`` uses them before anything is built, and the doctor
 :mod:`.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from packaging.version import Version

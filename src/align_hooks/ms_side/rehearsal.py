@@ -195,7 +195,7 @@ def install(session: MsSession) -> None:
     """Put the twins in place, logged for undoing, each listed under ``overrides``."""
 
     def put(owner: object, path: str, name: str, twin: object, why: str) -> None:
-        session.ledger.replace(owner, name, twin)
+        session.patch_log.replace(owner, name, twin)
         session.override(f"{path}.{name}", why, "a plain operator of the same arithmetic", WHY)
 
     for path, name, twin, why in TWINS:

@@ -6,8 +6,6 @@ is inside ``construct``, which graph mode compiles from its text; the token disp
 has the batch of the graph. Tokens are ``[1, rows · sequence, …]``, row by row, so the model must be called with the full batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import mindspore
@@ -56,7 +54,7 @@ class Choose(nn.Cell):
         set_unregistered(self, kept=choice.kept, given=choice.given, giving=choice.giving)
 
     def construct(self, scores, count):  # type: ignore[no-untyped-def]
-        """The highest scores and where they stand, or those of the given experts; compiled from this text."""
+        """Return the highest scores and their indices, or those of the given experts; compiled from this text."""
         values, index = self.original(scores, count)
         if scores.shape[2] == self.experts:
             if self.keeps and index.shape == self.shape:
@@ -112,7 +110,11 @@ def choices_of(session: MsSession, tokens: Callable[[], int]) -> list[Choice]:
     count = tokens() if found else 0
     choices = []
     for name, router in found.items():
-        choice = choice_of(name, router, count)
+        facts = facts_of(router)
+        shape = (1, count, facts.chosen)
+        kept = own_array(f"experts.{name}", np.full(shape, UNTOUCHED, np.int32))
+        given = own_array(f"given.{name}", np.zeros(shape, np.int32))
+        choice = Choice(name, facts, groups_of(router), is_led(router), kept, given, giving=switch(f"giving.{name}"))
         for operator in CHOOSE:
             if hasattr(router, operator):
                 setattr(router, operator, Choose(getattr(router, operator), choice, keeps=keeps, gives=gives))
@@ -137,21 +139,6 @@ def facts_of(router: Cell) -> Router:
     if groups_of(router) == facts.experts:
         raise RefusedRun(f"{router.weight.name}: as many groups as experts; set moe_router_num_groups to 1, which is the same")
     return facts
-
-
-def choice_of(name: str, router: Cell, tokens: int) -> Choice:
-    """Make a router's buffers for so many tokens."""
-    facts = facts_of(router)
-    shape = (1, tokens, facts.chosen)
-    return Choice(
-        name,
-        facts,
-        groups_of(router),
-        is_led(router),
-        kept=own_array(f"experts.{name}", np.full(shape, UNTOUCHED, np.int32)),
-        given=own_array(f"given.{name}", np.zeros(shape, np.int32)),
-        giving=switch(f"giving.{name}"),
-    )
 
 
 def check_replay(session: MsSession, planned: range, tokens: int | None) -> None:

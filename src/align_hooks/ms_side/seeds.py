@@ -4,8 +4,6 @@ The guide's snippet sets PYTHONHASHSEED in a running interpreter, without effect
 seeds only python and numpy, so ``ALIGN_HOOKS_SEED`` becomes the YAML's ``seed``, from which MindFormers seeds MindSpore and its data sets.
 """
 
-from __future__ import annotations
-
 import random
 
 import mindspore

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.points import Point
-    from align_hooks.ms_side.reducer import CaptureGradients
-    from align_hooks.ms_side.shard_reducer import CaptureShards
+    from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
 
 
@@ -33,7 +32,7 @@ class MsSession(Session):
     token_losses: CaptureTokenLosses | None = None
     sizes: Sizes | None = None
     """The sizes of a semi-automatic job; None for another job."""
-    fed: int = 0
+    rank_rows: int = 0
     """Rows a step in this rank's data set, of a semi-automatic job."""
     terms: dict[str, float] = field(default_factory=dict)
     """The terms of a newer model's loss; empty where they are not separate."""

@@ -7,8 +7,6 @@ MindSpore's default generator seeds all draws outside a compiled graph, and draw
 kernels, and of micro-batches inside the compiled step, cannot be read.
 """
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 

@@ -6,8 +6,6 @@ in :mod:`align_hooks.ms_side.reducer` a Cell of ours is compiled in the place of
 parallelism cuts into micro-batches.
 """
 
-from __future__ import annotations
-
 import mindspore
 import numpy as np
 from mindspore import Parameter, nn, ops
@@ -36,7 +34,7 @@ class CaptureTokenLosses(nn.Cell):
         set_unregistered(self, buffer=own_parameter("token_losses", self.size, UNTOUCHED))
 
     def construct(self, log_softmax, one_hot):  # type: ignore[no-untyped-def]
-        """The original's losses; compiled from this text."""
+        """Return the original's losses; compiled from this text."""
         losses = self.original(log_softmax, one_hot)
         if losses.shape == self.size:
             losses = ops.depend(losses, self.assign(self.buffer, self.cast(losses, mindspore.float32)))

@@ -4,8 +4,6 @@ Steps must be recorded without a gap from the first step of training, and sequen
 leaves out (``run@0-399,401-999`` skips a suspicious batch) are skipped: from there on step N gets the batch of step N + 1.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -49,7 +47,7 @@ class Replay:
         chosen = self._chosen
         return [step for step in self.run.batch_steps() if chosen and chosen[0] < step < chosen[-1] and step not in self.source.steps]
 
-    def fed(self, step: int) -> int:
+    def recorded_step(self, step: int) -> int:
         """Return the recorded step whose batch a step of training gets."""
         return step + bisect_right(self._skipped_at, step)
 
@@ -63,7 +61,7 @@ class Replay:
         if self.left_out:
             first, count = self.left_out[0], len(self.left_out)
             batches = f"the batch of step {first}" if count == 1 else f"the batches of {count} steps"
-            say(f"{self.source} leaves out {batches}: step {first} is fed the batch of step {self.fed(first)}")
+            say(f"{self.source} leaves out {batches}: step {first} is fed the batch of step {self.recorded_step(first)}")
 
     @property
     def first_chosen(self) -> int:
@@ -93,10 +91,10 @@ class Replay:
         if self.last < self.first:
             raise RecordError(f"{self.source} ends with step {self.last}, training starts with step {self.first}; record a longer run")
         wanted, there = range(self.first, self.last + 1), set(self._chosen)
-        missing = next((self.fed(step) for step in wanted if self.fed(step) not in there), None)
+        missing = next((self.recorded_step(step) for step in wanted if self.recorded_step(step) not in there), None)
         if missing is not None:
             before = f", or replay {self.source.path}@{self.first}-{missing - 1}" if missing > self.first else ""
-            lacking = len(wanted) - sum(step >= self.fed(self.first) for step in there)
+            lacking = len(wanted) - sum(step >= self.recorded_step(self.first) for step in there)
             raise RecordError(
                 f"{self.source} has no batch of step {missing} ({lacking} missing up to {self.last}); "
                 f"record with ALIGN_HOOKS_BATCHES={self.first}-{self.last}{before}"
@@ -111,9 +109,9 @@ class Replay:
         if self.run.missing is not None:  # the rows of missing ranks would be left out silently
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
-            if reason := why_no_mask(self.run, self.fed(step)):
-                raise RefusedRun(f"{self.source}: step {self.fed(step)}: {rendered(reason.words)}")
-            facts = self.run.batch_facts(self.fed(step))
+            if reason := why_no_mask(self.run, self.recorded_step(step)):
+                raise RefusedRun(f"{self.source}: step {self.recorded_step(step)}: {rendered(reason.words)}")
+            facts = self.run.batch_facts(self.recorded_step(step))
             problem = None
             if sequence is not None and facts.sequence != sequence:
                 problem = f"has sequence length {facts.sequence}, this run {sequence}; train with {facts.sequence}"
@@ -123,13 +121,13 @@ class Replay:
                 problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "
                 problem += "use the model that the data was made for"
             if problem:
-                raise RefusedRun(f"{self.source}: the batch of step {self.fed(step)} {problem}")
+                raise RefusedRun(f"{self.source}: the batch of step {self.recorded_step(step)} {problem}")
 
     def batch(self, step: int) -> Batch:
         """Read and verify the global batch of a step; raises RecordError after the last recorded step."""
         if step not in self.steps:
             raise RecordError(f"{self.source} ends with step {self.steps[-1]}: nothing is left to replay for step {step}")
-        batch = self.run.batch(self.fed(step))
+        batch = self.run.batch(self.recorded_step(step))
         for name in ("tokens", "labels") if self.run.made_by_hand else ("tokens", "labels", "loss_mask"):
             if getattr(batch, name) is None:
                 remedy = "record the run again, with a script that gives the model labels="

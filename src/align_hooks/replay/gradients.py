@@ -3,8 +3,6 @@
 Tensors are found by canonical name and read one by one, so that the host never holds all of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,8 +11,8 @@ from functools import cached_property
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
-from align_hooks.replay.handed import ReplaySource
-from align_hooks.replay.unfit import refuse_unfit
+from align_hooks.replay.source import ReplaySource
+from align_hooks.replay.weights import refuse_unfit
 
 
 @dataclass

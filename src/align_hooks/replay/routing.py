@@ -4,14 +4,12 @@ Where two scores nearly tie, a rounding decides, and two runs compute with diffe
 differences have another cause. Scores, weights of the experts and losses stay the run's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
-from align_hooks.replay.handed import ReplaySource
+from align_hooks.replay.source import ReplaySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,6 @@ class RoutingReplay(ReplaySource):
     """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names."""
 
     quantity, words, of_what, recorder = "routing", "experts", " of tokens", "ALIGN_HOOKS_ROUTING"
-    _layers: dict[tuple[int, str], Array] = field(default_factory=dict)
 
     def check(self, routers: Mapping[str, Router], planned: range, tokens: int | None, *, every: bool = True) -> None:
         """Raise RefusedRun unless the experts fit this rank's ``routers`` and the ``planned`` steps (:meth:`ReplaySource.plan`).
@@ -37,35 +34,34 @@ class RoutingReplay(ReplaySource):
         """
         self.refuse_missing_ranks()
         for step in self.plan(planned, every=every):
-            self._check_step(step, routers, tokens)
-
-    def _check_step(self, step: int, routers: Mapping[str, Router], tokens: int | None) -> None:
-        routing, where = self.at(step), f"{self.source}: step {step}"
-        if unknown := sorted(routers.keys() - {*routing}):
-            raise RefusedRun(f"{where} has no {unknown[0]}, which this model has; replay a run of this model")
-        for name, router in routers.items():
-            chosen, there = routing.shape(name)
-            if chosen != router.chosen:
-                raise RefusedRun(f"{where} gives each token to {chosen} experts in {name}, this model to {router.chosen}; set them alike")
-            if tokens is not None and there != tokens:
-                raise RefusedRun(f"{where} routes {there} tokens in {name}, this run {tokens} a step; train on the same batches")
+            routing, where = self.at(step), f"{self.source}: step {step}"
+            if unknown := sorted(routers.keys() - {*routing}):
+                raise RefusedRun(f"{where} has no {unknown[0]}, which this model has; replay a run of this model")
+            for name, router in routers.items():
+                chosen, there = routing.shape(name)
+                if chosen != router.chosen:
+                    raise RefusedRun(
+                        f"{where} gives each token to {chosen} experts in {name}, this model to {router.chosen}; set them alike"
+                    )
+                if tokens is not None and there != tokens:
+                    raise RefusedRun(f"{where} routes {there} tokens in {name}, this run {tokens} a step; train on the same batches")
 
     def experts(self, step: int, name: str, router: Router) -> Array:
         """Read the experts of each token in a layer, int16 ``[rows, sequence, experts a token]``; cached for one step.
 
         Raises RecordError for an incomplete file, and where a token has too few experts, one twice, or an unknown one.
         """
-        if (step, name) not in self._layers:
-            self._layers = {key: layer for key, layer in self._layers.items() if key[0] == step}
-            experts: Array = self.at(step)[name]
+        routing, where = self.at(step), f"{self.source}: step {step}"
+        if name not in self._read:
+            experts: Array = routing[name]
             if experts.size and experts.min() < 0:
                 raise RecordError(
-                    f"{self.source}: step {step}: some tokens of {name} were given to fewer than {router.chosen} experts "
-                    f"(they were dropped); record a run without --moe-expert-capacity-factor"
+                    f"{where}: some tokens of {name} were given to fewer than {router.chosen} experts (they were dropped); "
+                    f"record a run without --moe-expert-capacity-factor"
                 )
             if experts.shape[2] > 1 and (experts[:, :, 1:] <= experts[:, :, :-1]).any():
-                raise RecordError(f"{self.source}: step {step}: {name} gives a token to one expert twice; copy the record again")
+                raise RecordError(f"{where}: {name} gives a token to one expert twice; copy the record again")
             if experts.size and experts.max() >= router.experts:
-                raise RecordError(f"{self.source}: step {step}: {name} chooses expert {experts.max()}, this model has {router.experts}")
-            self._layers[step, name] = experts
-        return self._layers[step, name]
+                raise RecordError(f"{where}: {name} chooses expert {experts.max()}, this model has {router.experts}")
+            self._read[name] = experts
+        return self._read[name]

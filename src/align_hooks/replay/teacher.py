@@ -4,17 +4,15 @@ As each block gets the inputs and output gradients of the recorded run, its erro
 What is recorded are the run's own values, before they are replaced.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names import points
 from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
-from align_hooks.replay.handed import ReplaySource
+from align_hooks.replay.source import ReplaySource
 
 BLOCKS = re.compile(r"model\.embed_tokens|.*\blayers\.\d+")
 """The points that are forced by default: the outputs of the embedding and of each block."""
@@ -29,7 +27,6 @@ class Teacher(ReplaySource):
     beside = f" and {RECORD}"
     patterns: tuple[str, ...] = ()
     """Of the points to force; without any :data:`BLOCKS`."""
-    _kept: dict[tuple[int, str], Array] = field(default_factory=dict)
 
     def forces(self, name: str) -> bool:
         """Return whether a point is forced."""
@@ -45,25 +42,23 @@ class Teacher(ReplaySource):
         if not widths:
             raise RefusedRun(f"ALIGN_HOOKS_TEACHER_POINTS={','.join(self.patterns)}: no point of this model that can be given is called so")
         for step in checked:
-            self._check_step(step, widths, rows, length)
-
-    def _check_step(self, step: int, widths: Mapping[str, int], rows: int | None, length: int | None) -> None:
-        recorded, where = self.at(step), f"{self.source}: step {step}"
-        for name, width in widths.items():
-            for each in (name, name + GRADIENT):
-                if each not in recorded.names or not recorded.has_tensor(each):
-                    raise RefusedRun(f"{where} keeps no whole tensor of {each}; record it with {RECORD}")
-            if recorded.width(name) != width:
-                raise RefusedRun(f"{where}: {name} is {recorded.width(name)} wide, here {width}; take a run of this model")
-        there = recorded.size
-        if (rows, length) != (None, None) and there != (rows, length):
-            raise RefusedRun(
-                f"{where} has {there[0]} rows of {there[1]} positions, this run {rows} of {length} a step; train on the batches of that run"
-            )
+            recorded, where = self.at(step), f"{self.source}: step {step}"
+            for name, width in widths.items():
+                for each in (name, name + GRADIENT):
+                    if each not in recorded.names or not recorded.has_tensor(each):
+                        raise RefusedRun(f"{where} keeps no whole tensor of {each}; record it with {RECORD}")
+                if recorded.width(name) != width:
+                    raise RefusedRun(f"{where}: {name} is {recorded.width(name)} wide, here {width}; take a run of this model")
+            there = recorded.size
+            if (rows, length) != (None, None) and there != (rows, length):
+                raise RefusedRun(
+                    f"{where} has {there[0]} rows of {there[1]} positions, this run {rows} of {length} a step; "
+                    f"train on the batches of that run"
+                )
 
     def tensor(self, step: int, name: str) -> Array:
         """Read the value of a point, or with ``#gradient`` its gradient: fp32 ``[rows, sequence, width]`` of the global batch."""
-        if (step, name) not in self._kept:
-            self._kept = {key: tensor for key, tensor in self._kept.items() if key[0] == step}
-            self._kept[step, name] = self.at(step).tensor(name)
-        return self._kept[step, name]
+        recorded = self.at(step)
+        if name not in self._read:
+            self._read[name] = recorded.tensor(name)
+        return self._read[name]

@@ -1,8 +1,7 @@
 """Weights to start from, under canonical names: a recorded run's, or those of a Hugging Face directory."""
 
-from __future__ import annotations
-
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,14 +15,17 @@ from align_hooks.names.fused import Fused
 from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.stored_tensor import FLOATING
+from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import OptimizerState, Run, open_run
 from align_hooks.regular import read_regular
-from align_hooks.replay.perturb import EPS, Perturbed, Weights
-from align_hooks.replay.unfit import refuse_unfit
 from align_hooks.settings import Source
 
 REMEDY = "load a whole checkpoint of floating-point weights: copy it again, or save it in bf16"
 """The way out of a Hugging Face checkpoint that cannot be read."""
+ROWS_ARE_SET = "vocab_size: {rows} in MindFormers' YAML, --make-vocab-size-divisible-by in Megatron's arguments"
+"""The setting of each side for the rows of its embedding."""
+EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Compute type to the rounding step of the number 1."""
 
 
 class SafetensorsFolder(Mapping[str, Array]):
@@ -55,12 +57,21 @@ class SafetensorsFolder(Mapping[str, Array]):
         return self._file_of[name].read(name)
 
 
+def moved(tensor: Array, name: str, eps: float, seed: int) -> Array:
+    """Return a tensor with each element moved by ``eps`` of itself, up or down as ``seed``, ``name`` and its position say."""
+    # A repeated run is often equal to the bit. Moved weights give every operation other last bits, as another kernel or order of summation
+    # would (TTrace; Megatron-LM's own numeric checks perturb inputs in this way): the difference that rounding alone makes.
+    bits = np.random.Generator(np.random.Philox(key=[seed, zlib.crc32(name.encode())])).integers(0, 2, tensor.shape, np.int8)
+    changed: Array = tensor * (1 + np.float32(eps) * (2 * bits - 1).astype(np.float32))
+    return changed.astype(tensor.dtype, copy=False)
+
+
 def is_checkpoint(path: Path) -> bool:
     """Return whether a directory is a Hugging Face checkpoint."""
     return (path / "model.safetensors").exists() or (path / "model.safetensors.index.json").exists()
 
 
-def open_weights(source: Source) -> Weights:
+def open_weights(source: Source) -> SafetensorsFolder | Tensors:
     """Open the weights that ``ALIGN_HOOKS_LOAD_WEIGHTS`` names; raises RecordError where there are none."""
     if is_checkpoint(source.path):
         return SafetensorsFolder(source.path)
@@ -94,6 +105,39 @@ def vocabulary_fed(weights: Source | None, *runs: Run | None) -> int | None:
     return next((size for size in sizes if isinstance(size, int)), None)
 
 
+def refuse_unfit(
+    wanted: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, tuple[int, ...]],
+    source: object,
+    *,
+    elsewhere: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Raise RefusedRun unless ``source`` has exactly the tensors of a model, each by canonical name and global shape.
+
+    ``given`` are the source's, ``wanted`` this rank's; ``elsewhere`` says whether another rank holds a tensor.
+    """
+    problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
+    problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys()) if not elsewhere(name)]
+    problems += [
+        f"{name} is {list(given[name])}, this model has {list(wanted[name])}"
+        for name in sorted(wanted.keys() & given.keys())
+        if wanted[name] != given[name]
+    ]
+    if problems:
+        few = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if problems[3:] else "")
+        raise RefusedRun(f"{source} do not fit this model: {few}; {_way_out(wanted, given)}")
+
+
+def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+    """Return what to change: only the vocabulary's size, where nothing else differs."""
+    differing = {name.removesuffix(PADDING) for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)}
+    ends = embeddings() | outputs()
+    if not all(name in ends and name in wanted and name in given and wanted[name][1:] == given[name][1:] for name in differing):
+        return "make the two models the same shape"
+    rows = max(given[name][0] + given.get(name + PADDING, (0,))[0] for name in differing)
+    return f"give this model their {rows} rows, padding and all: {ROWS_ARE_SET.format(rows=rows)}"
+
+
 class Loader:
     """A reader of native tensors from canonical weights, which are first checked to fit the model."""
 
@@ -106,10 +150,8 @@ class Loader:
         perturb: tuple[int, str] | None = None,
     ) -> None:
         """``wanted`` and ``elsewhere`` are as in :func:`refuse_unfit`; ``perturb`` is a seed and the compute type, see :data:`EPS`."""
-        self.source = source
+        self.source, self._perturb = source, perturb
         self._weights = open_weights(source)
-        if perturb is not None:
-            self._weights = Perturbed(self._weights, EPS[perturb[1]], perturb[0])
         given = {name: self._weights.shape(name) for name in self._weights if not name.endswith(".rotary_emb.inv_freq")}
         padding = {name for name in wanted if name.endswith(PADDING)} - given.keys()
         if padding:
@@ -127,4 +169,7 @@ class Loader:
         for name, tensor in tensors.items():
             if not np.isfinite(tensor).all():
                 raise RefusedRun(f"{self.source}: {name} holds NaN or infinity; load weights from before it went wrong")
+        if self._perturb is not None:
+            seed, compute_type = self._perturb
+            tensors = {name: moved(tensor, name, EPS[compute_type], seed) for name, tensor in tensors.items()}
         return fused.join(tensors)

@@ -1,7 +1,5 @@
 """The end of a session: how the run ended, which requests never happened, and the exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, in_a_line
@@ -46,17 +44,17 @@ def finish(session: Session, failed: HowEnded | None = None) -> list[str]:
     recording.writing.drain()
     kept = recording.writer.kept if recording.writer is not None else set()
     made_before = bool(kept) and session.planned is not None and not session.planned  # a restart after the last checkpoint makes no step
-    problems = [] if failed is not None or made_before else [*session.ledger.unfired(), *_unreached(session, kept)]
+    problems = [] if failed is not None or made_before else [*session.patch_log.unfired(), *_unreached(session, kept)]
     if recording.stopped is not None:
         problems.append(f"rank {rank} {recording.stopped}")
     if recording.writer is not None:
         how = ended(session, failed)
         try:
-            recording.writer.finish(how, hooks=session.ledger.facts())
+            recording.writer.finish(how, hooks=session.patch_log.facts())
             if session.made:
                 session.say(f"recorded {recording.writer.written[SCALARS.name]} steps in {recording.writer.run}: {how}")
-            if recording.words is not None:
-                recording.words.withdraw()
+            if recording.crash_stack is not None:
+                recording.crash_stack.withdraw()
         except Exception as error:  # training is over, and its exit code is the script's
             problems.append(f"rank {rank} could not close the record in {recording.writer.run}: {in_a_line(error)}")
     return problems

@@ -1,14 +1,12 @@
 """Loading of recorded weights, and of the optimizer's state beside them, in the same way on both sides."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.fused import Fused
+from align_hooks.names.table import any_layer
 from align_hooks.record.reader import OptimizerState
-from align_hooks.replay.perturb import EPS
-from align_hooks.replay.weights import Loader, open_optimizer_state
+from align_hooks.replay.weights import EPS, Loader, open_optimizer_state
 from align_hooks.session.session import Session
 from align_hooks.settings import PREFIX
 
@@ -24,6 +22,18 @@ def say_own_names(session: Session, family: str, misfits: Sequence[str], paramet
         session.say(f"the model is {f'no {family}' if family else 'of no family'}: {'; '.join(misfits)}")
     if own:
         session.say(f"recorded under the framework's own names: {len(own)} tensors, first {own[0]}; {ADD_A_FAMILY}")
+
+
+def layer_facts(modules: Iterable[tuple[object, int, str, str]], names: Mapping[int, Iterable[str]]) -> dict[str, dict[str, str]]:
+    """Map canonical names, ``*`` for the layer, to the module's class and the types of weight and computation, for the CheckList.
+
+    ``modules`` are each with the id of a weight and these types, ``names`` the canonical names of a weight by its id.
+    """
+    facts: dict[str, dict[str, str]] = {}
+    for module, weight, dtype, compute in modules:
+        for name in names.get(weight, ()):
+            facts.setdefault(any_layer(name), {"class": type(module).__name__, "weight": dtype, "compute": compute})
+    return facts
 
 
 def load_state(

@@ -1,7 +1,5 @@
 """The record of one rank during training: which quantities are wanted, which were captured, and what an error ends."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +10,10 @@ from align_hooks.errors import in_a_line
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Quantity, Switch
-from align_hooks.record.format.crash_stack import LastWords
+from align_hooks.record.format.crash_stack import CrashStack
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.write.writer import Writer
-from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies, size_in_bytes
+from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
 from align_hooks.settings import Settings
 
 Produced = TypeVar("Produced")
@@ -28,8 +26,8 @@ class Recording:
     settings: Settings
     launch: Launch
     writer: Writer | None = None
-    """None without a run directory, like ``words``."""
-    words: LastWords | None = None
+    """None without a run directory, like ``crash_stack``."""
+    crash_stack: CrashStack | None = None
     step: int | None = None
     """The training step under way; None between steps and during evaluation."""
     stopped: HowEnded | None = None
@@ -37,7 +35,7 @@ class Recording:
     captured: set[Switch] = field(default_factory=set)
     """The switches for which something was captured."""
     given_up: set[str] = field(default_factory=set)
-    """What failed in :meth:`best_effort`, and is not tried again."""
+    """The calls of :meth:`best_effort` that failed, and are not tried again."""
     fatal: Exception | None = None
     """The error that must end training, see :meth:`must_succeed`."""
     writing: AsyncWriter = field(init=False)
@@ -57,11 +55,6 @@ class Recording:
             return False
         return self.writer is not None or (kind.switch is not None and kind.switch.printed)
 
-    def capture(self, kind: Quantity) -> None:
-        """Note that ``kind`` was captured."""
-        if kind.switch is not None:
-            self.captured.add(kind.switch)
-
     def write(self, what: str, step: int | None, produced: Produced, write: Callable[[Writer, Produced], None]) -> None:
         """Queue ``produced`` of a step for the writing thread; ``write`` is called with the writer and a copy."""
         writer = self.writer
@@ -70,8 +63,8 @@ class Recording:
         if self.settings.on_error == "raise":  # at once, so that a failure ends the step to which it belongs
             write(writer, produced)
             return
-        copy = detach_copies(produced)
-        self.writing.put(WriteTask(what, step, size_in_bytes(copy), lambda: write(writer, copy)))
+        copy, size = detach_copies(produced)
+        self.writing.put(WriteTask(what, step, size, lambda: write(writer, copy)))
 
     def _slow(self) -> None:
         waited = f"{self.writing.waited:.1f} s"

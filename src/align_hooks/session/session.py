@@ -1,7 +1,5 @@
 """The state of one training process with hooks: settings, sources of a replay, overrides. Handlers take it; it imports no framework."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -13,7 +11,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from align_hooks.errors import AlignHooksError, RefusedRun
-from align_hooks.hooking.ledger import Ledger
+from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
@@ -25,7 +23,7 @@ from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.quantities.local_norms import PRINTED
 from align_hooks.quantities.registry import SWITCHES, asked_by
-from align_hooks.record.format.crash_stack import LastWords
+from align_hooks.record.format.crash_stack import CrashStack
 from align_hooks.record.format.norms import print_norms
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.storage_limitations import weakness
@@ -33,6 +31,7 @@ from align_hooks.record.write.writer import Writer
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import Router, RoutingReplay
+from align_hooks.replay.source import ReplaySource
 from align_hooks.replay.teacher import Teacher
 from align_hooks.replay.weights import open_weights
 from align_hooks.session.recording import Recording
@@ -44,6 +43,9 @@ Opened = TypeVar("Opened")
 class RecordedParameters(Protocol):
     """The parameters of the model that a side built, under canonical names."""
 
+    def shards(self) -> Sequence[Shard]:
+        """Return this rank's parameter table."""
+
     def weights(self) -> Mapping[str, Array]:
         """Return canonical name to fp32 array, without copies."""
 
@@ -53,8 +55,8 @@ class RecordedParameters(Protocol):
     def weight_sketches(self) -> Mapping[str, Sequence[float]]:
         """Return canonical name to sketch, without copies."""
 
-    def wanted(self) -> Mapping[str, tuple[int, ...]]:
-        """Return canonical name to global shape of each tensor with which this rank computes."""
+    def wanted(self, *, trainable: bool = False) -> Mapping[str, tuple[int, ...]]:
+        """Return canonical name to global shape of each tensor, or ``trainable`` tensor, with which this rank computes."""
 
     def elsewhere(self) -> Callable[[str], bool]:
         """Return a predicate: whether another rank holds the tensor of a canonical name."""
@@ -65,21 +67,21 @@ class RecordedParameters(Protocol):
 
 @dataclass
 class Session:
-    """One process of one run. Until it has ``begun`` it claims, changes and prints nothing."""
+    """A process of a run, which claims, changes and prints nothing until it has ``begun``."""
 
     side: str
     settings: Settings
     launch: Launch
-    ledger: Ledger = field(default_factory=Ledger)
+    patch_log: PatchLog = field(default_factory=PatchLog)
     recording: Recording = field(init=False)
     replay: Replay | None = None
     injection: Injection | None = None
     routing: RoutingReplay | None = None
     teacher: Teacher | None = None
     overrides: list[dict[str, str]] = field(default_factory=list)
-    """What variables changed in the run: ``what``, ``before``, ``after``, ``why``."""
+    """The changes that variables made in the run: ``what``, ``before``, ``after``, ``why``."""
     facts: dict[str, object] = field(default_factory=dict)
-    """What ``run.json`` will hold beside the facts of the built run."""
+    """Members of ``run.json`` beside the facts of the built run."""
     planned: range | None = None
     """The steps that the run will make; None until it is built."""
     made: int = 0
@@ -110,13 +112,13 @@ class Session:
         self.recording.survive(what, error)
 
     @property
-    def is_fed(self) -> bool:
-        """Whether a step takes more than its batch from another run."""
-        return self.injection is not None or self.routing is not None or self.teacher is not None
+    def replayed(self) -> list[ReplaySource]:
+        """The quantities, other than its batch, that a step takes from another run."""
+        return [source for source in (self.injection, self.routing, self.teacher) if source is not None]
 
     def beginning(self) -> AbstractContextManager[None]:
         """Return a context in which a refusal ends training, and in a run that replays anything any other error too."""
-        replays = self.is_fed or self.replay is not None or self.settings.load_weights is not None
+        replays = self.replayed or self.replay is not None or self.settings.load_weights is not None
         return self.recording.must_succeed(Exception if replays else AlignHooksError)
 
     def begin(self) -> None:
@@ -138,8 +140,8 @@ class Session:
             self.recording.writer.begin()
             for lack in self.recording.writer.storage_limitations:
                 self.say(f"the file system of {self.settings.run} is weaker than a record counts on: {rendered(weakness(lack))}")
-            self.recording.words = LastWords(self.settings.run, self.launch.rank)
-            self.recording.best_effort("last words", self.recording.words.prepare, None)
+            self.recording.crash_stack = CrashStack(self.settings.run, self.launch.rank)
+            self.recording.best_effort("last words", self.recording.crash_stack.prepare, None)
         self.begun = True
         for change in self.overrides:
             self.say_override(change)
@@ -242,21 +244,10 @@ class Session:
         recorded = f"{len(named)} recorded on this rank, the largest {named[largest]:.6g} of {largest}"
         self.say(f"local norms at step {step} (iteration {step + 1}): {recorded}")
 
-    def describe(
-        self,
-        *,
-        place: Mapping[str, int],
-        shards: Sequence[Shard],
-        facts: Mapping[str, object],
-        steps: range,
-        wanted: Mapping[str, tuple[int, ...]] | None = None,
-        elsewhere: Callable[[str], bool] = lambda name: False,
-    ) -> None:
+    def describe(self, *, place: Mapping[str, int], facts: Mapping[str, object], steps: range) -> None:
         """Write the built run's facts into the record, with the overrides so far; ``steps`` are those that it will make.
 
-        ``wanted`` is canonical name to global shape of the trainable tensors with which this rank computes, by default those of its
-        ``shards``; ``elsewhere`` says whether another rank computes with a tensor. Raises RefusedRun for a requested step that the run
-        will not make.
+        Raises RefusedRun for a requested step that the run will not make.
         """
         self.planned = steps
         for switch in SWITCHES:
@@ -268,14 +259,15 @@ class Session:
                     f"{PREFIX}{switch.name.upper()}={asked.text}: step {never} is never made, the last is {last}; "
                     f"train longer, or name steps up to {last}"
                 )
-        if self.injection is not None:
-            needed = {shard.name: shard.shape for shard in shards if shard.trainable} if wanted is None else wanted
-            self.injection.check(needed, steps, elsewhere=elsewhere, every=self.launch.rank == 0)
+        parameters = self.parameters
+        if self.injection is not None and parameters is not None:
+            wanted = parameters.wanted(trainable=True)
+            self.injection.check(wanted, steps, elsewhere=parameters.elsewhere(), every=self.launch.rank == 0)
             self.facts["injected"] = self.injection.facts()
             what = f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}"
             self.override(what, "the run's own", self.injection.source, f"{PREFIX}INJECT_GRADIENTS")
         if (writer := self.recording.writer) is not None:
-            facts = {**facts, **self.facts, "overrides": self.overrides}
+            facts, shards = {**facts, **self.facts, "overrides": self.overrides}, parameters.shards() if parameters is not None else ()
             continued = writer.describe(place=place, shards=shards, facts=facts, steps=steps)
             if writer.restarts:
                 how = f"goes on with step {steps.start}" if continued else f"is replaced from step {steps.start} on"

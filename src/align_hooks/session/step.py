@@ -4,8 +4,7 @@ A quantity may cost a transfer from the device, so a side is asked only for what
 the sides write them earlier, with :func:`record_gradients`.
 """
 
-from __future__ import annotations
-
+import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
@@ -39,7 +38,7 @@ class LocalNorms:
     """The names that this rank prints."""
     parts: Container[str] = ()
     """The names of tensors of which this rank holds a part."""
-    taken: Sequence[Mapping[str, object]] = ()
+    framework: Sequence[Mapping[str, object]] = ()
     """Global norms that the framework took; see :meth:`Writer.local_norms`."""
 
 
@@ -77,8 +76,10 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     _record(session, BATCHES, step, "the batch", produced.batch, lambda writer, batch: writer.batch(step, batch))
     _record(session, ROUTING, step, "the experts of each token", produced.routing, lambda writer, choices: writer.routing(step, choices))
     _record(session, ACTIVATIONS, step, "activations", produced.activations, lambda writer, made: writer.activations(step, made))
-    with recording.isolate_failures("local norms"):
-        _record_local_norms(session, step, produced)
+    norms = functools.partial(_printed_norms, session, step, produced)
+    _record(
+        session, LOCAL_NORMS, step, "local norms", norms, lambda to, made: to.local_norms(step, made.point, made.squared, made.framework)
+    )
     sketches = produced.gradient_sketches
     _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
     record_state(session, step + 1, moments)
@@ -88,11 +89,9 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
 
 
 def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]) -> None:
-    """Write the current step's gradients, canonical name to fp32 array, where they were asked for; the caller isolates failures."""
-    step, recording = session.step, session.recording
-    if step is not None and recording.writer is not None and recording.wants(GRADIENTS, step):
-        recording.write("gradients", step, pieces(), lambda writer, tensors: writer.gradients(step, tensors))
-        recording.capture(GRADIENTS)
+    """Write the current step's gradients, canonical name to fp32 array, where they were asked for."""
+    if (step := session.step) is not None:
+        _record(session, GRADIENTS, step, "gradients", pieces, lambda writer, tensors: writer.gradients(step, tensors))
 
 
 def record_state(session: Session, updates: int, moments: Callable[[], Moments]) -> None:
@@ -120,23 +119,19 @@ def _record(
 ) -> None:
     """Produce and write one quantity where it is wanted, with failures isolated."""
     recording = session.recording
-    if recording.writer is None or not recording.wants(kind, step):
+    if not recording.wants(kind, step):
         return
     with recording.isolate_failures(what):
         produced = produce()
         if produced is not None:
             recording.write(what, recording.step, produced, write)
-            recording.capture(kind)
+            if kind.switch is not None:
+                recording.captured.add(kind.switch)
 
 
-def _record_local_norms(session: Session, step: int, produced: Step) -> None:
-    """Print the norms of a step, and write them where there is a record."""
-    recording = session.recording
-    norms = produced.local_norms() if recording.wants(LOCAL_NORMS, step) else None
-    if norms is None:
-        return
-    printed = {name: value for name, value in norms.squared.items() if name in norms.printed}
-    if printed:
+def _printed_norms(session: Session, step: int, produced: Step) -> LocalNorms | None:
+    """Return the norms of a step, once they are printed."""
+    norms = produced.local_norms()
+    if norms is not None and (printed := {name: value for name, value in norms.squared.items() if name in norms.printed}):
         session.print_norms(step, printed, norms.parts)
-    recording.write("local norms", step, norms, lambda writer, norms: writer.local_norms(step, norms.point, norms.squared, norms.taken))
-    recording.capture(LOCAL_NORMS)
+    return norms

@@ -4,12 +4,10 @@ The copies are on the host (:func:`detach_copies`), so that the framework may re
 last, and so written when everything that it lists is on disk and synced: a killed job leaves a valid record, a step or two shorter.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TypeVar, cast
 
@@ -106,32 +104,24 @@ class AsyncWriter:
             return self._tasks.popleft()
 
 
-def detach_copies(value: Value) -> Value:
-    """Return a value with copies of the arrays that view a framework's memory, as MindSpore's ``asnumpy`` on a CPU does."""
-    kept: object = value
-    if isinstance(value, np.ndarray):
-        root: Array = value
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        kept = value if root.base is None else value.copy()
-    elif isinstance(value, Mapping):
-        kept = {key: detach_copies(item) for key, item in value.items()}
-    elif type(value) in (list, tuple):
-        items = map(detach_copies, cast(Iterable[object], value))
-        kept = list(items) if isinstance(value, list) else tuple(items)
-    elif is_dataclass(value) and not isinstance(value, type):
-        kept = replace(value, **{field.name: detach_copies(getattr(value, field.name)) for field in fields(value)})
-    return cast(Value, kept)
+def detach_copies(value: Value) -> tuple[Value, int]:
+    """Return a value with copies of the arrays that view a framework's memory, as MindSpore's ``asnumpy`` on a CPU does, and its bytes."""
+    size = 0
 
+    def detached(value: object) -> object:
+        nonlocal size
+        if isinstance(value, np.ndarray):
+            size += int(value.nbytes)
+            root: Array = value
+            while isinstance(root.base, np.ndarray):
+                root = root.base
+            return value if root.base is None else value.copy()
+        if isinstance(value, Mapping):
+            return {key: detached(item) for key, item in value.items()}
+        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+            return type(value)(map(detached, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{field.name: detached(getattr(value, field.name)) for field in fields(value)})
+        return value
 
-def size_in_bytes(value: object) -> int:
-    """Return the bytes of all arrays in a value."""
-    if isinstance(value, np.ndarray):
-        return int(value.nbytes)
-    if isinstance(value, Mapping):
-        return sum(map(size_in_bytes, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(size_in_bytes, value))
-    if is_dataclass(value):
-        return sum(size_in_bytes(getattr(value, field.name)) for field in fields(value))
-    return 0
+    return cast(Value, detached(value)), size

@@ -1,11 +1,8 @@
 """The points of the model in a step: their choice, their recording, and a teacher's values in their place."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 
-from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args
 
 from align_hooks.errors import RefusedRun
@@ -14,6 +11,7 @@ from align_hooks.quantities.activations import ACTIVATIONS, WHOLE
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.optimizer import chain
+from align_hooks.torch_side.place import rows_of_step
 from align_hooks.torch_side.probe_recorder import ProbeRecorder, rank_length, wanted
 from align_hooks.torch_side.probes import ProbePoint, is_forced, of_chunk
 from align_hooks.torch_side.session import TorchSession
@@ -21,9 +19,9 @@ from align_hooks.torch_side.session import TorchSession
 
 def probes_of(session: TorchSession) -> list[ProbePoint]:
     """Return the probe points of this rank's model that show a recorded or forced point."""
-    asked = wanted(session.settings) if session.settings.steps(ACTIVATIONS) else lambda name: False
-    forced = session.teacher.forces if session.teacher is not None else lambda name: False
-    return [probe for probe in every_probe(session) if any(asked(value.name) or forced(value.name) for value in probe.values)]
+    asked = [wanted(session.settings)] if session.settings.steps(ACTIVATIONS) else []
+    asked += [session.teacher.forces] if session.teacher is not None else []
+    return [probe for probe in every_probe(session) if any(wants(value.name) for value in probe.values for wants in asked)]
 
 
 def every_probe(session: TorchSession) -> Iterator[ProbePoint]:
@@ -65,8 +63,7 @@ def check_teacher(session: TorchSession, planned: range) -> None:
             f"{PREFIX}TEACHER: with --calculate-per-token-loss gradients are divided by the tokens behind the backward pass; drop either"
         )
     widths = {probe.values[0].name: probe.values[0].width for probe in session.probe_points if is_forced(probe, teacher.forces)}
-    rows = None if getattr(args, "rampup_batch_size", None) else args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
-    session.check_teacher(widths, planned, rows, args.seq_length)
+    session.check_teacher(widths, planned, rows_of_step(args), args.seq_length)
 
 
 def begin(session: TorchSession) -> None:

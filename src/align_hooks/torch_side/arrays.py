@@ -3,8 +3,6 @@
 numpy has no bf16, and a record keeps fp32, which holds bf16 and fp16 exactly; the parameter table keeps the dtype.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -77,7 +75,8 @@ def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -
         total[NOT_FINITE] += others
         total[LEAST], total[MOST] = torch.minimum(total[LEAST], least), torch.maximum(total[MOST], most)
         block = part.double()
-        total[SQUARES] += squared(block)
+        flat = block.reshape(-1)
+        total[SQUARES] += torch.dot(flat, flat)  # in one pass
         signed = block @ of_columns
         total[SUM] += signed[:, -1].sum()
         total[NUMBERS - PROJECTIONS :] += (signed[:, :-1] * rows[start : start + height].double()).sum(dim=0)
@@ -93,9 +92,3 @@ def extremes(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     finite = torch.isfinite(part)
     least, most = torch.where(finite, part, torch.inf).amin(), torch.where(finite, part, -torch.inf).amax()
     return least.double(), most.double(), (~finite).sum()
-
-
-def squared(block: torch.Tensor) -> torch.Tensor:
-    """Return the squared sum of an fp64 block, in one pass."""
-    flat = block.reshape(-1)
-    return torch.dot(flat, flat)

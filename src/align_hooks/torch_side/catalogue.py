@@ -1,7 +1,5 @@
 """Every hook on Megatron-LM, read top to bottom in the order of a run. Imports no framework."""
 
-from __future__ import annotations
-
 import functools
 
 from align_hooks.hooking.hook import Hook, hook_at
@@ -16,10 +14,6 @@ CORE = ">=0.12,<0.20"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
 _INSTALL = "align_hooks.torch_side.rehearsal:install"
-
-
-def _always(settings: Settings) -> bool:
-    return settings.any_set()
 
 
 def _rehearsing(settings: Settings) -> bool:
@@ -73,7 +67,7 @@ HOOKS: tuple[Hook, ...] = (
     _hook(
         "mindspeed",
         "mindspeed.patch_utils",
-        asked=_always,
+        asked=Settings.any_set,
         package="mindspeed",
         supports="",
         handler="mindspeed:install",
@@ -83,7 +77,7 @@ HOOKS: tuple[Hook, ...] = (
     _megatron(
         "arguments",
         "megatron.training.arguments:parse_args",
-        asked=_always,
+        asked=Settings.any_set,
         why="sets seed, determinism, learning rate and replay before anything is derived from the arguments",
     ),
     _megatron(

@@ -1,7 +1,5 @@
 """Environment variables that Megatron, NCCL and HCCL read at start, as the guide's stage 1 wants them."""
 
-from __future__ import annotations
-
 from align_hooks.errors import SettingsError
 from align_hooks.process.ranks import Launch
 from align_hooks.quantities.local_norms import POINT

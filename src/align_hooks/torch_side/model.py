@@ -5,8 +5,7 @@ precision the optimizer updates fp32 main parameters, from which weights and gra
 ranges of these, which begin and end at any element.
 """
 
-from __future__ import annotations
-
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
-from align_hooks.torch_side.place import ALONE, cut, is_counted
+from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
 from align_hooks.torch_side.sketches import Sketches, SketchPlan
 
 MEGATRON = "megatron"
@@ -64,31 +63,7 @@ class Parameter:
         return next((gradient for gradient in candidates if gradient is not None), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The canonical names of a rank's pieces."""
-
-    counted: frozenset[str]
-    """The pieces for which this rank accounts."""
-    parts: frozenset[str]
-    """The pieces of which this rank holds a part."""
-    trained: tuple[tuple[str, frozenset[str]], ...]
-    """The native name of each trained parameter and its pieces."""
-
-
-@dataclass(slots=True)
-class Plans:
-    """Plans kept between steps, in which gradients and weights keep their places in memory."""
-
-    gradient_norms: NormPlan = field(default_factory=NormPlan)
-    counted_norms: NormPlan = field(default_factory=NormPlan)
-    gradient_sketches: SketchPlan = field(default_factory=SketchPlan)
-    weight_norms: NormPlan = field(default_factory=NormPlan)
-    weight_sketches: SketchPlan = field(default_factory=SketchPlan)
-    names: Names | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parameters:
     """All parameters of this rank, over all its pipeline stages."""
 
@@ -100,11 +75,16 @@ class Parameters:
     experts: int = 0
     misfits: tuple[str, ...] = ()
     """The model's differences from ``family``."""
-    alone: bool = True
+    single_rank: bool = True
     """Whether the job has no other rank."""
     predicted: int = 0
     """The number of layers for multi-token prediction."""
-    plans: Plans = field(default_factory=Plans)
+    gradient_plan: NormPlan = field(default_factory=NormPlan)
+    """The plans are kept between steps, in which gradients and weights keep their places in memory."""
+    counted_plan: NormPlan = field(default_factory=NormPlan)
+    weight_plan: NormPlan = field(default_factory=NormPlan)
+    gradient_sketch_plan: SketchPlan = field(default_factory=SketchPlan)
+    weight_sketch_plan: SketchPlan = field(default_factory=SketchPlan)
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -114,16 +94,21 @@ class Parameters:
         """The parameters of which this rank's optimizer updates an element, each with its ``main``."""
         return [(parameter, parameter.main) for parameter in self.all if parameter.main is not None]
 
-    @property
-    def names(self) -> Names:
-        """The names of all pieces, collected once."""
-        if self.plans.names is None:
-            counted = (name for parameter in self.all if parameter.counted for name in parameter.fused.pieces)
-            parts = (name for parameter in self.all for name in parameter.fused.cut)
-            trained = (parameter.fused for parameter, _ in self.updated if parameter.model.requires_grad)
-            of_trained = tuple((fused.native, frozenset(fused.pieces)) for fused in trained)
-            self.plans.names = Names(frozenset(counted), frozenset(parts), of_trained)
-        return self.plans.names
+    @functools.cached_property
+    def counted_names(self) -> frozenset[str]:
+        """The names of the pieces for which this rank accounts."""
+        return frozenset(name for parameter in self.all if parameter.counted for name in parameter.fused.pieces)
+
+    @functools.cached_property
+    def part_names(self) -> frozenset[str]:
+        """The names of the pieces of which this rank holds a part."""
+        return frozenset(name for parameter in self.all for name in parameter.fused.cut)
+
+    @functools.cached_property
+    def trained_names(self) -> list[tuple[str, frozenset[str]]]:
+        """The native name of each trained parameter, and the names of its pieces."""
+        trained = (parameter.fused for parameter, _ in self.updated if parameter.model.requires_grad)
+        return [(fused.native, frozenset(fused.pieces)) for fused in trained]
 
     def shards(self) -> list[Shard]:
         """Return this rank's parameter table, with the present differences between model and main parameters; one transfer."""
@@ -171,32 +156,30 @@ class Parameters:
 
     def weight_squares(self) -> dict[str, float]:
         """Map canonical names to squared sums of the main parameters, copies included; empty without other ranks; one transfer."""
-        if self.alone:
+        if self.single_rank:
             return {}
-        norms = self.plans.weight_norms.norms(*separated((parameter.fused, main) for parameter, main in self.updated))
+        norms = self.weight_plan.norms((parameter.fused, main) for parameter, main in self.updated)
         return norms.named(norms.squares(on_host(norms.numbers)))
 
     def weight_sketches(self) -> dict[str, list[float]]:
         """Map canonical names to sketches of the main parameters, without other ranks' copies; one transfer."""
-        pairs = separated((parameter.fused, main) for parameter, main in self.updated if parameter.counted)
-        norms, signed = self.plans.weight_norms.norms(*pairs), self.plans.weight_sketches.sketches(*pairs)
+        pairs = [(parameter.fused, main) for parameter, main in self.updated if parameter.counted]
+        norms, signed = self.weight_plan.norms(pairs), self.weight_sketch_plan.sketches(pairs)
         numbers = on_host(torch.cat([norms.numbers.to(signed.numbers.dtype), signed.numbers]))
         of_norms, sums = np.split(numbers, [len(norms.numbers)])
         return signed.named(sums, norms.named(norms.squares(of_norms)))
 
     def gradient_norms(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Norms:
         """Compute the norms of gradients, indexed as their pairs, on the device."""
-        return self.plans.gradient_norms.norms(*separated((parameter.fused, gradient) for parameter, gradient in pairs))
+        return self.gradient_plan.norms((parameter.fused, gradient) for parameter, gradient in pairs)
 
     def counted_norms(self) -> Norms:
         """Compute the norms of the present gradients for which this rank accounts, on the device."""
-        counted = ((parameter.fused, gradient) for parameter, gradient in self.gradients() if parameter.counted)
-        return self.plans.counted_norms.norms(*separated(counted))
+        return self.counted_plan.norms((parameter.fused, gradient) for parameter, gradient in self.gradients() if parameter.counted)
 
     def gradient_sketches(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Sketches:
         """Compute the signed sums of the gradients for which this rank accounts, on the device."""
-        counted = ((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted)
-        return self.plans.gradient_sketches.sketches(*separated(counted))
+        return self.gradient_sketch_plan.sketches((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted)
 
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
         """Return every trained parameter's gradient, on the device; raise RefusedRun where a parameter has none."""
@@ -224,19 +207,18 @@ def on_host(numbers: torch.Tensor) -> Array:
     return np.asarray(numbers.cpu().numpy())
 
 
-def separated(pairs: Iterable[tuple[Fused, torch.Tensor]]) -> tuple[list[Fused], list[torch.Tensor]]:
-    """Return the pieces of each tensor, and the tensors."""
-    known = list(pairs)
-    return [fused for fused, _ in known], [tensor for _, tensor in known]
-
-
 def pieces(tensors: Iterable[tuple[Fused, torch.Tensor]]) -> dict[str, Array]:
     """Map canonical names to host copies of tensors."""
     return gathered((name, to_numpy(piece)) for fused, tensor in tensors for name, piece in fused.split(tensor.detach()))
 
 
 def parameters_of(
-    chunks: list[Module], vocabulary: int, place: Mapping[str, int] = ALONE, optimizers: Iterable[Optimizer] = (), *, args: Arguments = None
+    chunks: list[Module],
+    vocabulary: int,
+    place: Mapping[str, int] = SINGLE_RANK,
+    optimizers: Iterable[Optimizer] = (),
+    *,
+    args: Arguments = None,
 ) -> Parameters:
     """Return the parameters of all chunks of a built model, and the buffers that training moves.
 
@@ -251,16 +233,21 @@ def parameters_of(
     ranges = ranges_of([optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")])
     parameters: list[Parameter] = []
     for gpt in map(unwrap, chunks):
-        for name, model in named_tensors(gpt):
+        moved = ((name, buffer) for name, buffer in gpt.named_buffers() if buffer is not None and name.endswith(MOVED_BUFFERS))
+        for name, model in itertools.chain(gpt.named_parameters(), moved):
             fused = fused_of(name, model, gpt, family, sizes, place)
             if fused is not None:
                 parameters.append(_parameter(name, model, fused, place, ranges))
-    config = first.config
-    misfits = misfits or lacking(family, sizes, chunks, parameters)
-    experts = config.num_moe_experts or 0
-    predicted = getattr(config, "mtp_num_layers", None) or 0
-    alone = dict(place) == ALONE
-    return Parameters(tuple(parameters), family, sizes, config.num_layers, experts, tuple(misfits), alone, predicted)
+    return Parameters(
+        tuple(parameters),
+        family,
+        sizes,
+        layers=first.config.num_layers,
+        experts=first.config.num_moe_experts or 0,
+        misfits=tuple(misfits or lacking(family, sizes, chunks, parameters)),
+        single_rank=dict(place) == SINGLE_RANK,
+        predicted=getattr(first.config, "mtp_num_layers", None) or 0,
+    )
 
 
 def refuse_unknown(gpt: Module) -> None:
@@ -308,25 +295,16 @@ def class_name(kind: type) -> str:
 
 def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
     """Return the pieces of a chunk's tensor; None for an entry that is no parameter."""
-    table, part = family.megatron, cut(name, model, place)
-    native = table.native(family.embedding) if is_tied_copy(name, gpt, family) else name
-    layers = gpt.decoder.layers
-    first_layer = layers[0].layer_number - 1 if len(layers) else 0
-    first_expert = place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"]
+    table, layers = family.megatron, gpt.decoder.layers
+    is_tied_copy = name == table.native(family.output) and gpt.share_embeddings_and_output_weights  # of the last pipeline stage
     return canonical_or_own(
-        *(table, MEGATRON, native, model.shape, dims),
+        *(table, MEGATRON, table.native(family.embedding) if is_tied_copy else name, model.shape, dims),
         gated=bool(gpt.config.gated_linear_unit),
-        cut=part,
+        cut=cut(name, model, place),
         axis=getattr(model, "partition_dim", 0),
-        first_layer=first_layer,
-        first_expert=first_expert,
+        first_layer=layers[0].layer_number - 1 if len(layers) else 0,
+        first_expert=place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"],
     )
-
-
-def named_tensors(gpt: Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters of a model, and the buffers that training moves without a gradient: the biases of experts."""
-    yield from gpt.named_parameters()
-    yield from ((name, buffer) for name, buffer in gpt.named_buffers() if buffer is not None and name.endswith(MOVED_BUFFERS))
 
 
 def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None) -> Parameter:
@@ -350,11 +328,6 @@ def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:
                     span = optimizer._get_model_param_range_map(model)["param"]
                     ranges[id(model)] = span.start, span.end, shard
     return ranges if distributed else None
-
-
-def is_tied_copy(name: str, gpt: Module, family: Family) -> bool:
-    """Return whether a parameter is the last pipeline stage's copy of the embedding."""
-    return name == family.megatron.native(family.output) and bool(gpt.share_embeddings_and_output_weights)
 
 
 def unwrap(model: Module) -> Module:

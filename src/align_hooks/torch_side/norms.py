@@ -168,12 +168,14 @@ class NormPlan:
         self._owners: Array = np.empty(0, np.int64)
         self._pieces: list[tuple[int, str]] = []
 
-    def norms(self, fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> Norms:
+    def norms(self, pairs: Iterable[tuple[Fused, torch.Tensor]]) -> Norms:
         """Compute the norms of tensors, each with its pieces, on the device."""
+        known = list(pairs)
+        fused, tensors = tuple(fused for fused, _ in known), [tensor for _, tensor in known]
         spans = spans_of(tensors)
-        if self._of != (tuple(fused), spans):
+        if self._of != (fused, spans):
             self._make(fused, spans, tensors)
-            self._of = (tuple(fused), spans)
+            self._of = fused, spans
         numbers: list[torch.Tensor] = []
         for group, rows in self._groups:
             flats = [span.flat(tensors) for span in group]

@@ -1,7 +1,5 @@
 """Names for the frameworks' own objects, which carry no types that a checker could read. Imports no framework."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any

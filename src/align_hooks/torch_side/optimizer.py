@@ -4,8 +4,6 @@ Megatron wraps one or several torch-like optimizers, each of which keeps its sta
 where there is one. ``torch.optim`` counts updates per parameter, Apex and Transformer Engine per group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ They write the files of the hooks, so both records replay and read alike; withou
 like a directory made by the guide's snippet. ``patches/`` has the diffs that call these functions.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping
@@ -20,9 +18,9 @@ from align_hooks.names.fused import Fused
 from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepBatch, write_batch, write_tensors
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.model import on_host, parameters_of, pieces, separated
+from align_hooks.torch_side.model import on_host, parameters_of, pieces
 from align_hooks.torch_side.norms import NormPlan
-from align_hooks.torch_side.place import ALONE, AXES, place
+from align_hooks.torch_side.place import AXES, SINGLE_RANK, place
 
 
 def save_batch(run: str | Path, step: int, batch: Mapping[str, torch.Tensor | None], *, rank: int = 0) -> None:
@@ -67,7 +65,7 @@ def local_norms(model: torch.nn.Module, vocabulary: int) -> dict[str, float]:
 
     ``vocabulary`` is the tokenizer's size, without padding. Raises RefusedRun for a model that no name table knows and where a parameter
     has no gradient."""
-    norms = NormPlan().norms(*separated(_gradients(model, vocabulary)))
+    norms = NormPlan().norms(_gradients(model, vocabulary))
     return {name: math.sqrt(squared) for name, squared in norms.named(norms.squares(on_host(norms.numbers))).items()}
 
 
@@ -80,7 +78,7 @@ def save_gradients(run: str | Path, step: int, model: torch.nn.Module, vocabular
 
 def _gradients(model: torch.nn.Module, vocabulary: int) -> list[tuple[Fused, torch.Tensor]]:
     """Return the gradients of a model; raise RefusedRun where ranks hold parts, whose places only a manifest could say."""
-    sizes = place() if parallel_state.model_parallel_is_initialized() else ALONE
+    sizes = place() if parallel_state.model_parallel_is_initialized() else SINGLE_RANK
     cut = [f"{AXES[axis].replace('_', ' ')} size {sizes[f'{axis}_size']}" for axis in ("tp", "pp", "cp", "ep") if sizes[f"{axis}_size"] > 1]
     training = sys.modules.get("megatron.training.global_vars")  # not imported here: a patched megatron.core may be importing us
     if getattr(getattr(training, "_GLOBAL_ARGS", None), "use_distributed_optimizer", False):

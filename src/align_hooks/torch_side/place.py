@@ -1,16 +1,16 @@
 """This process's place in Megatron's parallel grid, and its part of a parameter."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.num_microbatches_calculator import get_num_microbatches
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import WHOLE, Cut
+from align_hooks.record.format.sequence import Slices, zigzag
 from align_hooks.torch_side.objects import Arguments
 from align_hooks.torch_side.refusals import unread
 
@@ -24,7 +24,7 @@ AXES = {
     "edp": "expert_data_parallel",
 }
 """The axes of a place. Experts have tensor- and data-parallel ranks of their own, across the others' data-parallel ranks."""
-ALONE = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
+SINGLE_RANK = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
 """The place of a job's only process."""
 
 
@@ -43,6 +43,22 @@ def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, v
     ranks = math.prod(place[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
     if ranks != world_size:
         raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")
+
+
+def rank_slices(place: Mapping[str, int], length: int) -> Slices:
+    """Return the slices [start, stop) of the sequence on this context-parallel rank."""
+    return [[0, length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], length)
+
+
+def first_row(place: Mapping[str, int], micro_batch: int, rows: int) -> int:
+    """Return the number of a micro-batch's first row in the global batch: rows are in the order micro-batch, data-parallel rank, row."""
+    return (micro_batch * place["dp_size"] + place["dp"]) * rows
+
+
+def rows_of_step(args: Arguments) -> int | None:
+    """Return the rows of a step on all ranks; None where their number changes."""
+    rows: int = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
+    return None if getattr(args, "rampup_batch_size", None) else rows
 
 
 def is_expert(name: str) -> bool:

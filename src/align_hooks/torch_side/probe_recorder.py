@@ -8,8 +8,6 @@ Where activations are recomputed, a module is called twice: in the forward pass,
 gradients are read.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections import Counter
@@ -27,7 +25,7 @@ from align_hooks.names.blocks import Array
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
-from align_hooks.record.format.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.format.sequence import Slices, part_of, positions_of
 from align_hooks.record.format.sketch import PROJECTIONS
 from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
@@ -35,6 +33,7 @@ from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
+from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
 
 
@@ -72,8 +71,7 @@ class ProbeRecorder:
         """Put the hooks of this step in place, behind the modules' own hooks."""
         for index, probe in enumerate(self.probe_points):
             register = probe.module.register_forward_pre_hook if probe.before else probe.module.register_forward_hook
-            hook = functools.partial(self._before if probe.before else self._after, index, probe)
-            self.handles.append(register(hook, with_kwargs=True))
+            self.handles.append(register(functools.partial(self._see, index, probe), with_kwargs=True))
 
     def end(self) -> None:
         """Remove the hooks."""
@@ -85,25 +83,20 @@ class ProbeRecorder:
         for gathered in (self.sums, self.tensors, self.calls):
             gathered.clear()
 
-    def _before(self, index: int, probe: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor]) -> Result:
-        with self.session.recording.isolate_failures("activations"):
-            self.reached.add(index)
-            tensor = probe.pick(args, kwargs, None)
-            passed = self.pass_on(index, probe, tensor, args, kwargs)
-            if passed is not tensor:
-                instead = {name: passed if value is tensor else value for name, value in kwargs.items()}
-                return tuple(passed if value is tensor else value for value in args), instead
-        return None
-
-    def _after(
-        self, index: int, probe: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor
+    def _see(
+        self, index: int, probe: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], *results: Tensor
     ) -> Result:
+        """Record the tensor of a called module; return what the module gets or returns in the place of its own, or None."""
         with self.session.recording.isolate_failures("activations"):
             self.reached.add(index)
-            tensor = probe.pick(args, kwargs, result)
+            tensor = probe.pick(args, kwargs, *results or (None,))
             passed = self.pass_on(index, probe, tensor, args, kwargs)
-            if passed is not tensor:
-                return (passed, *result[1:]) if isinstance(result, tuple) else passed
+            if passed is tensor:
+                return None
+            if results:
+                return (passed, *results[0][1:]) if isinstance(results[0], tuple) else passed
+            given = {name: passed if value is tensor else value for name, value in kwargs.items()}
+            return tuple(passed if value is tensor else value for value in args), given
         return None
 
     def pass_on(
@@ -152,15 +145,12 @@ class ProbeRecorder:
         teacher, step = self.session.teacher, self.session.step
         assert teacher is not None and step is not None
         rows = get_args().micro_batch_size
-        first = self._first_row(micro_batch, rows)
+        first = first_row(self.place, micro_batch, rows)
         part = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
         slices = slices_of(self.place, in_rows(tensor, value, rows).shape[0])
         part = part if slices is None else part[:, positions_of(slices)]
         forced = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
         return forced.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else forced[..., 0].transpose(0, 1)
-
-    def _first_row(self, micro_batch: int, rows: int) -> int:
-        return (micro_batch * self.place["dp_size"] + self.place["dp"]) * rows
 
     def _gradient(self, probe: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
         with self.session.recording.isolate_failures("activations"):
@@ -187,7 +177,7 @@ class ProbeRecorder:
         slices = slices_of(self.place, positions)
         counted = self.place["tp"] == 0 or value.columns != (0, value.width) or positions < rank_length(self.place)
         self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": slices, "counted": counted}
-        first = self._first_row(micro_batch, of_rows)
+        first = first_row(self.place, micro_batch, of_rows)
         where = tuple(map(tuple, slices or [[0, positions]]))
         rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
         return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
@@ -274,9 +264,8 @@ def rank_length(place: Mapping[str, int]) -> int:
 
 def slices_of(place: Mapping[str, int], positions: int) -> Slices | None:
     """Return the slices [start, stop) of the sequence in a value of so many ``positions``; None for all of the sequence."""
-    args = get_args()
-    here = [[0, args.seq_length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], args.seq_length)
-    length = rank_length(place)
+    args, length = get_args(), rank_length(place)
+    here = rank_slices(place, args.seq_length)
     if positions == length:
         return None if place["cp_size"] == 1 else here
     if args.sequence_parallel and positions * place["tp_size"] == length:

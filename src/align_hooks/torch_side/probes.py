@@ -1,7 +1,5 @@
 """The points of a built Megatron model: the module that shows each, and the columns of the module's tensor that are the point."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,24 +40,6 @@ Split: TypeAlias = Callable[[Tensor], list[Tensor]]
 """Cuts the columns of a tensor into those of each value, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePoint:
-    """A module whose input or output has the values of points."""
-
-    module: Module
-    values: tuple[ProbeSlice, ...]
-    pick: Pick
-    split: Split
-    before: bool = False
-    """Whether the tensor is an input."""
-    reaches_all: bool = True
-    """Whether all users of the tensor read a replacement made here."""
-    every: int = 1
-    """Calls of the module a micro-batch."""
-    which: int = 0
-    """The call that shows the values."""
-
-
 def uncut(tensor: Tensor) -> list[Tensor]:
     """Return the only value of a tensor."""
     return [tensor]
@@ -68,6 +48,24 @@ def uncut(tensor: Tensor) -> list[Tensor]:
 def output(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
     """Return a module's output, the first of several."""
     return result[0] if isinstance(result, tuple | list) else result
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePoint:
+    """A module whose input or output has the values of points."""
+
+    module: Module
+    values: tuple[ProbeSlice, ...]
+    pick: Pick = output
+    split: Split = uncut
+    before: bool = False
+    """Whether the tensor is an input."""
+    reaches_all: bool = True
+    """Whether all users of the tensor read a replacement made here."""
+    every: int = 1
+    """Calls of the module a micro-batch."""
+    which: int = 0
+    """The call that shows the values."""
 
 
 def argument(position: int, name: str) -> Pick:
@@ -93,7 +91,7 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
     predicted = (getattr(args, "mtp_num_layers", None) or 0) if getattr(gpt, "mtp_process", False) else 0
     whole = functools.partial(ProbeSlice, columns=(0, hidden), width=hidden)
     if gpt.pre_process:  # the last stage's copy of the embedding serves only multi-token prediction
-        yield ProbePoint(gpt.embedding, (whole(points.EMBEDDING),), output, uncut, every=predicted + 1)
+        yield ProbePoint(gpt.embedding, (whole(points.EMBEDDING),), every=predicted + 1)
     for native, module in gpt.named_modules():
         weight = getattr(module, "_parameters", {}).get("weight")
         if weight is not None and id(weight) in names and not is_elsewhere(native, module):
@@ -105,7 +103,7 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
             yield from of_block(module, block, whole, config, place)
     if getattr(gpt, "output_layer", None) is not None and gpt.post_process:
         yield from of_logits(gpt.output_layer, parameters, place, predicted)
-        yield ProbePoint(gpt, (ProbeSlice(points.TOKEN_LOSSES, (0, 1), 1),), token_losses, uncut)
+        yield ProbePoint(gpt, (ProbeSlice(points.TOKEN_LOSSES, (0, 1), 1),), token_losses)
 
 
 def is_elsewhere(native: str, module: Module) -> bool:
@@ -122,14 +120,14 @@ def of_weight(module: Module, fused: Fused) -> Iterator[ProbePoint]:
         parts = fused.blocks.filled.split(tensor.movedim(-1, 0))
         return [part.movedim(0, -1) for part in parts]
 
-    yield ProbePoint(module, values, output, split if len(values) > 1 else uncut)
+    yield ProbePoint(module, values, split=split if len(values) > 1 else uncut)
 
 
 def of_heads(module: Module, fused: Fused, count: int, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe point of a norm over each of ``count`` heads."""
     (piece,) = fused.parts
     width = piece.shape[0] * count
-    yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),), output, uncut)
+    yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),))
 
 
 def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
@@ -144,13 +142,13 @@ def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
 
 def of_block(layer: Module, block: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe points of a block that no weight shows."""
-    yield ProbePoint(layer, (whole(f"{block}.input"),), argument(0, "hidden_states"), uncut, before=True)
-    yield ProbePoint(layer, (whole(block),), output, uncut)
+    yield ProbePoint(layer, (whole(f"{block}.input"),), argument(0, "hidden_states"), before=True)
+    yield ProbePoint(layer, (whole(block),))
     core = getattr(layer.self_attention, "core_attention", None)
     if core is not None:
         yield from of_core(core, f"{block}.self_attn", config, place)
     residual = (whole(f"{block}.residual"),)
-    yield ProbePoint(layer.pre_mlp_layernorm, residual, argument(0, "hidden_states"), uncut, before=True, reaches_all=False)
+    yield ProbePoint(layer.pre_mlp_layernorm, residual, argument(0, "hidden_states"), before=True, reaches_all=False)
     if hasattr(layer.mlp, "router"):
         yield from of_experts(layer.mlp, f"{block}.mlp", whole, config, place)
     elif hasattr(layer.mlp, "linear_fc2"):
@@ -166,8 +164,8 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
     groups = queries if latent else config.num_query_groups or queries
     for position, (name, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
         value = share(f"{attention}.{name}", count * width, place)
-        yield ProbePoint(core, (value,), heads(position, name), uncut, before=True)
-    yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),), output, uncut)
+        yield ProbePoint(core, (value,), heads(position, name), before=True)
+    yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),))
 
 
 def share(name: str, width: int, place: Place) -> ProbeSlice:
@@ -179,24 +177,24 @@ def share(name: str, width: int, place: Place) -> ProbeSlice:
 def activation(mlp: Module, name: str, place: Place) -> ProbePoint:
     """Return the probe point of the input of a dense MLP's second projection."""
     width = mlp.linear_fc2.weight.shape[1] * place["tp_size"]
-    return ProbePoint(mlp.linear_fc2, (share(name, width, place),), argument(0, "input_"), uncut, before=True)
+    return ProbePoint(mlp.linear_fc2, (share(name, width, place),), argument(0, "input_"), before=True)
 
 
 def of_experts(mlp: Module, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe points of a layer with experts."""
     experts = config.num_moe_experts
     # the hook of :mod:`.hooks.routing` passes the router's logits on
-    yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate", (0, experts), experts),), lambda args, kwargs, result: None, uncut)
-    yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate.weights", (0, experts), experts),), output, uncut)
+    yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate", (0, experts), experts),), lambda args, kwargs, result: None)
+    yield ProbePoint(mlp.router, (ProbeSlice(f"{name}.gate.weights", (0, experts), experts),))
     if place["etp_size"] == 1 and "permuted_probs" in mlp.experts.forward.__code__.co_varnames:
         first = place["ep"] * experts // place["ep_size"]
         values = tuple(whole(f"{name}.experts.{first + expert}") for expert in range(experts // place["ep_size"]))
-        yield ProbePoint(mlp.experts, values, output, uncut)
+        yield ProbePoint(mlp.experts, values)
     shared = getattr(mlp, "shared_experts", None)
     if shared is not None:
-        yield ProbePoint(shared, (whole(f"{name}.shared_experts"),), output, uncut)
+        yield ProbePoint(shared, (whole(f"{name}.shared_experts"),))
         yield activation(shared, f"{name}.shared_experts.activation", place)
-    yield ProbePoint(mlp, (whole(name),), output, uncut)
+    yield ProbePoint(mlp, (whole(name),))
 
 
 def of_logits(layer: Module, parameters: Parameters, place: Place, predicted: int) -> Iterator[ProbePoint]:
@@ -207,7 +205,7 @@ def of_logits(layer: Module, parameters: Parameters, place: Place, predicted: in
     names = [f"model.layers.{parameters.layers + index}.shared_head.head" for index in range(predicted)]
     for which, name in enumerate((*names, points.LOGITS)):
         value = ProbeSlice(name, (start, stop), rows)
-        yield ProbePoint(layer, (value,), output, lambda tensor: [tensor[..., : stop - start]], every=predicted + 1, which=which)
+        yield ProbePoint(layer, (value,), split=lambda tensor: [tensor[..., : stop - start]], every=predicted + 1, which=which)
 
 
 def token_losses(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:

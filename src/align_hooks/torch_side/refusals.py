@@ -4,8 +4,6 @@ The hook on ``parse_args`` uses them before anything is built, and the doctor be
 Imports no framework. :mod:`.hooks.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

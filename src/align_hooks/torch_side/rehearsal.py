@@ -65,7 +65,7 @@ def install(session: TorchSession, torch: ModuleType) -> None:
     """Replace ``torch.cuda`` by the stand-in, logged for undoing."""
     # Dynamo would compile around the rewriting of devices below; Megatron's jitted helpers run eagerly without it.
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
-    replace = session.ledger.replace
+    replace = session.patch_log.replace
     cpu = torch.default_generator
     stream = _Stream()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -99,13 +99,13 @@ def install(session: TorchSession, torch: ModuleType) -> None:
         replace(torch.cuda.nvtx, name, _answering(None))
     replace(torch.Tensor, "cuda", lambda tensor, *args, **kwargs: tensor)
     replace(torch.nn.Module, "cuda", lambda module, *args, **kwargs: module)
-    session.ledger.surround(torch.Tensor, "type", _type_as_cuda)
+    session.patch_log.surround(torch.Tensor, "type", _type_as_cuda)
     accelerator = getattr(torch, "accelerator", None)
     for name, value in (("synchronize", None), ("current_device_index", 0), ("current_stream", stream), ("set_stream", None)):
         if hasattr(accelerator, name):
             replace(accelerator, name, _answering(value))
-    session.ledger.surround(torch.utils.data.DataLoader, "__init__", functools.partial(_of_the_host, torch))
-    session.ledger.surround(torch.distributed, "all_to_all_single", _with_plain_sizes)
+    session.patch_log.surround(torch.utils.data.DataLoader, "__init__", functools.partial(_of_the_host, torch))
+    session.patch_log.surround(torch.distributed, "all_to_all_single", _with_plain_sizes)
     _device_mode(torch).__enter__()
     session.override("device", "cuda", "cpu", WHY)
 
@@ -172,12 +172,12 @@ def install_helpers(session: TorchSession, utils: ModuleType) -> None:
         if importlib.util.find_spec("megatron.core.datasets.helpers_cpp") is None:
             original()
 
-    session.ledger.surround(utils, "compile_helpers", compile_helpers)
+    session.patch_log.surround(utils, "compile_helpers", compile_helpers)
 
 
 def install_fused_kernels(session: TorchSession, fused_kernels: ModuleType) -> None:
     """Let 0.12 to 0.16 start without nvcc, whose version they read although they build no kernel."""
-    session.ledger.replace(fused_kernels, "load", _answering(None))
+    session.patch_log.replace(fused_kernels, "load", _answering(None))
 
 
 def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
@@ -197,7 +197,7 @@ def install_norms(session: TorchSession, torch_norm: ModuleType) -> None:
             weight.sequence_parallel = True
         return norm
 
-    session.ledger.surround(torch_norm.WrappedTorchNorm, "__new__", new)
+    session.patch_log.surround(torch_norm.WrappedTorchNorm, "__new__", new)
 
 
 def install_attention(session: TorchSession, module: ModuleType) -> None:
@@ -231,8 +231,8 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
     def forward_rows(forward: Function, self: Module, query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: object) -> Tensor:
         return forward(self, query, _whole_sequence(key), _whole_sequence(value), *args, **kwargs)
 
-    session.ledger.surround(module.DotProductAttention, "__init__", init_whole)
-    session.ledger.surround(module.DotProductAttention, "forward", forward_rows)
+    session.patch_log.surround(module.DotProductAttention, "__init__", init_whole)
+    session.patch_log.surround(module.DotProductAttention, "forward", forward_rows)
 
 
 def _whole_sequence(part: Tensor) -> Tensor:
@@ -258,4 +258,4 @@ def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
         with fork_rng(devices=()):
             original(*args, **kwargs)
 
-    session.ledger.surround(initialize, "_warmup_jit_function", warm_up)
+    session.patch_log.surround(initialize, "_warmup_jit_function", warm_up)

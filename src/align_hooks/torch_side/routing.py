@@ -1,24 +1,22 @@
 """The routers of a built Megatron model: their names, their choices of experts, and recorded choices in their place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
-from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.training import get_args
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.routing import ROUTING
-from align_hooks.record.format.sequence import Slices, part_of, positions_of, zigzag
+from align_hooks.record.format.sequence import Slices, part_of, positions_of
 from align_hooks.record.write.step_files import StepChoices
 from align_hooks.replay.routing import Router, RoutingReplay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.model import Parameters
 from align_hooks.torch_side.objects import Module
+from align_hooks.torch_side.place import first_row, rank_slices, rows_of_step
 from align_hooks.torch_side.refusals import captured
 from align_hooks.torch_side.session import TorchSession
 
@@ -85,10 +83,7 @@ def routed_slices(session: TorchSession) -> Slices | None:
     """Return the slices [start, stop) of the sequence that this rank routes; None for all positions."""
     place, args = session.place, get_args()
     cut = place["tp_size"] if args.sequence_parallel else 1
-    if place["cp_size"] == 1 and cut == 1:
-        return None
-    whole = [[0, args.seq_length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], args.seq_length)
-    return part_of(whole, place["tp"], cut) if cut > 1 else whole
+    return None if place["cp_size"] == cut == 1 else part_of(rank_slices(place, args.seq_length), place["tp"] if cut > 1 else 0, cut)
 
 
 def choices(session: TorchSession) -> StepChoices | None:
@@ -125,8 +120,8 @@ class RecordedExperts:
 
     def experts(self, step: int, micro_batch: int, tokens: int) -> Array:
         """Return the experts of a micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the order position, row."""
-        place, rows = self.session.place, get_args().micro_batch_size
-        first = (micro_batch * place["dp_size"] + place["dp"]) * rows
+        rows = get_args().micro_batch_size
+        first = first_row(self.session.place, micro_batch, rows)
         layer = self.replay.experts(step, self.name, self.facts)[first : first + rows]
         slices = routed_slices(self.session)
         layer = layer if slices is None else layer[:, positions_of(slices)]
@@ -153,8 +148,8 @@ def give_experts(session: TorchSession, planned: range) -> None:
             router.config.moe_router_fusion = False
             session.override("moe_router_fusion", True, False, f"{REPLAY}: the fused router asks for no recorded experts")
     replays = {router: RecordedExperts(session, replay, router, name) for router, name in session.routers.items()}
-    rows = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
-    tokens = None if getattr(args, "rampup_batch_size", None) else rows * args.seq_length
+    rows = rows_of_step(args)
+    tokens = None if rows is None else rows * args.seq_length
     session.check_routing({item.name: item.facts for item in replays.values()}, planned, tokens)
     for router, item in replays.items():
         router.router_replay = item

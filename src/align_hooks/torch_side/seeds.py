@@ -7,8 +7,6 @@ snippet's ``torch.backends.cudnn.enable`` is a typo and sets nothing. Megatron s
 ``torch.npu`` exists once the script, or MindSpeed, has imported torch_npu; without it no NPU is in use.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

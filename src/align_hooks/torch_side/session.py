@@ -1,24 +1,103 @@
-"""The session of a Megatron run: the session of both sides, the built objects, and what the step under way gathers."""
+"""The session of a Megatron run: the session of both sides, the built objects, and what the step under way gathers on the device."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from align_hooks.messages import rendered
 from align_hooks.process.streams import say
-from align_hooks.record.format.missing_batch import Unseen, known
+from align_hooks.record.format.missing_batch import MissingBatchReason, known
 from align_hooks.session import Session
-from align_hooks.torch_side.gathered import CurrentStep
-from align_hooks.torch_side.objects import Module, Optimizer
+from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a session is there before the framework is imported
     from align_hooks.torch_side.micro_batch import MicroBatch
-    from align_hooks.torch_side.model import Parameters
+    from align_hooks.torch_side.model import Parameter, Parameters
+    from align_hooks.torch_side.norms import Norms
+    from align_hooks.torch_side.probe_recorder import ProbeRecorder
     from align_hooks.torch_side.probes import ProbePoint
-    from align_hooks.torch_side.state import Buffers
+    from align_hooks.torch_side.sketches import Sketches
+    from align_hooks.torch_side.token_digest import TokenDigest
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkNorm:
+    """A norm of gradients that Megatron computed."""
+
+    norm: Tensor | float
+    """Over all ranks."""
+    same: Tensor
+    """This rank's part, as Megatron computed it."""
+    of: list[int]
+    """Indices of the included gradients among those whose norms we computed."""
+    others: Tensor
+    """The squared norm of all other included gradients, fp64."""
+    first: int
+    """The lowest of the ranks whose squares were added up."""
+    ranks: int
+    """The number of these ranks."""
+
+
+@dataclass
+class ForwardBackward:
+    """The gathered values of one forward-backward pass over all micro-batches."""
+
+    micro_batches: dict[int, list[MicroBatch]] = field(default_factory=dict)
+    """By model chunk, under the stage's own number of the chunk."""
+    losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
+    """The loss function's results, a micro-batch each: a sum of losses and the number of counted tokens, or a mean and None."""
+    objectives: list[Tensor] = field(default_factory=list)
+    """The part of each loss that was differentiated."""
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    """The other terms of the loss, summed over micro-batches."""
+    expert_counts: dict[str, Tensor] = field(default_factory=dict)
+    """Router name to the number of each expert's tokens so far."""
+    chosen_experts: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Router name to the experts of each micro-batch's tokens."""
+    passes: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    """The number of forward passes by router, with gradients or without."""
+    random: list[dict[str, str]] = field(default_factory=list)
+    """Digests of the generators' states at the start of each forward pass."""
+    tokens: TokenDigest | None = None
+    """The digest of the tokens; None before the first micro-batch."""
+
+
+@dataclass
+class CurrentStep:
+    """The gathered values of the step under way; a value that is not wanted stays None or empty."""
+
+    attempt: ForwardBackward = field(default_factory=ForwardBackward)
+    norms: Norms | None = None
+    """Norms of the gradients."""
+    gradients: Sequence[tuple[Parameter, Tensor]] = ()
+    """The gradients of ``norms``."""
+    sketches: Sketches | None = None
+    update_norms: Norms | None = None
+    """Norms of the gradients that an update without clipping used."""
+    framework_norms: list[FrameworkNorm] = field(default_factory=list)
+    learning_rate: float | list[float] | None = None
+    """The rate of the update, or each parameter group's."""
+    update: dict[str, Tensor | float | None] = field(default_factory=dict)
+    """Other numbers of the update."""
+    random: dict[str, str] = field(default_factory=dict)
+    """Digests of the generators' states at the start of the step."""
+    state: dict[str, Tensor | float | str] = field(default_factory=dict)
+    """Counts at the start of the step."""
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    """A copy of each of the model's buffers at the start of the step."""
+    unseen: set[MissingBatchReason] = field(default_factory=set)
+    """Why parts of the batch were not seen."""
+    probes: ProbeRecorder | None = None
+
+    def repeat(self) -> None:
+        """Begin a forward-backward pass that replaces the last pass."""
+        self.attempt = ForwardBackward()
+        if self.probes is not None:
+            self.probes.forget()
 
 
 @dataclass
@@ -35,17 +114,17 @@ class TorchSession(Session):
     """The modules that choose experts, with their names."""
     probe_points: Sequence[ProbePoint] = ()
     """The probe points of recorded and forced points."""
-    buffers: Buffers | None = None
-    """The model's persistent buffers; None before the first step."""
+    buffers: list[tuple[str, Module, str]] | None = None
+    """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
-    said: set[Unseen] = field(default_factory=set)
+    said: set[MissingBatchReason] = field(default_factory=set)
     """Reasons for missing parts of a batch that have been printed."""
     digests: bool | None = None
     """Whether the device computes the tokens' digest correctly; None before the first test."""
     current: CurrentStep = field(default_factory=CurrentStep)
 
-    def see_unseen(self, reasons: Iterable[Unseen]) -> None:
+    def see_unseen(self, reasons: Iterable[MissingBatchReason]) -> None:
         """Keep why parts of the step's batch are missing, for its row, and print new reasons."""
         unseen = self.current.unseen
         unseen.update(reasons)

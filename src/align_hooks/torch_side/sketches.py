@@ -7,7 +7,7 @@ planned once for tensors of the same types and pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -32,7 +32,7 @@ class Block:
 
     sources: list[Source] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    turns: list[int] = field(default_factory=list)
+    row_tiles: list[int] = field(default_factory=list)
     """The number of row tiles of each owner."""
     rows: list[Array] = field(default_factory=list)
     """The signs of each owner's rows."""
@@ -44,22 +44,22 @@ class ProjectionColumns:
 
     signs: torch.Tensor
     """fp32 ``[TURNS, columns]``."""
-    lanes: torch.Tensor | None
-    """The projection of each column; None where columns are in lanes (:attr:`Slab.is_in_lanes`)."""
+    projections: torch.Tensor | None
+    """The projection of each column; None where columns follow each other so (:attr:`Slab.is_in_lanes`)."""
 
     @classmethod
     def of(cls, slab: Slab, device: torch.device) -> ProjectionColumns:
         """Make the columns of a slab on a device."""
-        lanes = None if slab.is_in_lanes else torch.from_numpy(slab.columns % PROJECTIONS).to(device)
-        return cls(torch.from_numpy(column_signs(slab.columns)).to(device, torch.float32), lanes)
+        projections = None if slab.is_in_lanes else torch.from_numpy(slab.columns % PROJECTIONS).to(device)
+        return cls(torch.from_numpy(column_signs(slab.columns)).to(device, torch.float32), projections)
 
     def sums(self, block: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
-        """Return the sums of each row, ``[turns, TURNS, PROJECTIONS]``, of a block ``[turns, TURNS, columns]``."""
+        """Return the sums of each row, ``[row tiles, TURNS, PROJECTIONS]``, of a block ``[row tiles, TURNS, columns]``."""
         signed = block * self.signs
-        if self.lanes is None:
+        if self.projections is None:
             return signed.view(len(block), TURNS, -1, PROJECTIONS).sum(dim=2, dtype=wide)
         sums = torch.zeros(len(block), TURNS, PROJECTIONS, dtype=wide, device=block.device)
-        return sums.index_add_(2, self.lanes, signed.to(wide))
+        return sums.index_add_(2, self.projections, signed.to(wide))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class ReadyBlock:
     sources: Sequence[Source]
     columns: ProjectionColumns
     rows: torch.Tensor
-    """The signs of rows, fp32 ``[turns, TURNS, 1]``."""
-    turns: torch.Tensor
+    """The signs of rows, fp32 ``[row tiles, TURNS, 1]``."""
+    row_tiles: torch.Tensor
     """The number of row tiles of each owner."""
 
     def sums(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -80,13 +80,13 @@ class ReadyBlock:
         wide = torch.float64 if has_fp64(joined.device) else torch.float32
         by_row = self.columns.sums(joined.view(len(self.rows), TURNS, -1), wide)
         by_row *= self.rows
-        by_turn = by_row.view(len(self.rows), TURNS * PROJECTIONS)
+        by_tile = by_row.view(len(self.rows), TURNS * PROJECTIONS)
         if not has_fp64(joined.device):
-            return by_turn
-        if len(self.turns) == 1:
-            return by_turn.sum(dim=0, keepdim=True)
+            return by_tile
+        if len(self.row_tiles) == 1:
+            return by_tile.sum(dim=0, keepdim=True)
         # without "unsafe" the host waits for the device to check that the lengths add up to the rows, which they do by construction
-        return torch.segment_reduce(by_turn, "sum", lengths=self.turns, axis=0, unsafe=True)
+        return torch.segment_reduce(by_tile, "sum", lengths=self.row_tiles, axis=0, unsafe=True)
 
     def _part(self, tensors: Sequence[torch.Tensor], index: int | None, start: int, stop: int) -> torch.Tensor:
         if index is None:
@@ -120,13 +120,14 @@ class SketchPlan:
         self._owners: Array = np.empty(0, np.int64)
         self._names: list[str] = []
 
-    def sketches(self, fused: Sequence[Fused], tensors: Sequence[torch.Tensor]) -> Sketches:
+    def sketches(self, pairs: Iterable[tuple[Fused, torch.Tensor]]) -> Sketches:
         """Compute the signed sums of tensors, each with its pieces, on the device."""
-        flat = [tensor.detach().reshape(-1) for tensor in tensors]
-        known = (tuple(fused), tuple((tensor.dtype, tensor.device) for tensor in tensors))
-        if self._of != known:
+        known = [(fused, tensor.detach().reshape(-1)) for fused, tensor in pairs]
+        fused, flat = tuple(fused for fused, _ in known), [tensor for _, tensor in known]
+        of = fused, tuple((tensor.dtype, tensor.device) for tensor in flat)
+        if self._of != of:
             self._make(fused, flat)
-            self._of = known
+            self._of = of
         sums = [work.sums(flat).reshape(-1) for work in self._work]
         return Sketches(torch.cat(sums) if sums else torch.zeros(0, dtype=torch.float64), self._owners, self._names)
 
@@ -146,9 +147,9 @@ class SketchPlan:
             columns = ProjectionColumns.of(slab, device)
             for block in blocks:
                 rows = torch.from_numpy(np.concatenate(block.rows)).to(device, torch.float32)
-                turns = torch.tensor(block.turns, device=device)
-                self._work.append(ReadyBlock(block.sources, columns, rows.view(-1, TURNS, 1), turns))
-                owners += block.owners if has_fp64(device) else np.repeat(block.owners, block.turns).tolist()
+                row_tiles = torch.tensor(block.row_tiles, device=device)
+                self._work.append(ReadyBlock(block.sources, columns, rows.view(-1, TURNS, 1), row_tiles))
+                owners += block.owners if has_fp64(device) else np.repeat(block.owners, block.row_tiles).tolist()
         self._owners = np.array(owners, np.int64)
 
 
@@ -162,20 +163,20 @@ def with_runs(fused: Fused) -> Iterator[tuple[Shard, list[ElementRange]]]:
 
 def fill(blocks: list[Block], owner: int, slab: Slab, sources: list[tuple[int, int, int]], size: int) -> None:
     """Put a slab's elements, consecutive in ``sources``, into the last of ``blocks`` and into new blocks of about ``size`` elements."""
-    turn = slab.turn
-    first, last = slab.start // turn, -(-slab.stop // turn)
-    padded: list[Source] = [(None, 0, slab.start - first * turn), *sources, (None, 0, last * turn - slab.stop)]
+    tile = slab.turn
+    first, last = slab.start // tile, -(-slab.stop // tile)
+    padded: list[Source] = [(None, 0, slab.start - first * tile), *sources, (None, 0, last * tile - slab.stop)]
     rest = [source for source in padded if source[1] < source[2]]
-    most = max(size // turn, 1)
+    most = max(size // tile, 1)
     while first < last:
         count = min(last - first, most)
-        if not blocks or sum(blocks[-1].turns) + count > most:  # a piece is torn only where it is larger: its blocks are then views
+        if not blocks or sum(blocks[-1].row_tiles) + count > most:  # a piece is torn only where it is larger: its blocks are then views
             blocks.append(Block())
-        head, rest = split(rest, count * turn)
+        head, rest = split(rest, count * tile)
         block = blocks[-1]
         block.sources += head
         block.owners.append(owner)
-        block.turns.append(count)
+        block.row_tiles.append(count)
         block.rows.append(row_signs(np.arange(first * TURNS, (first + count) * TURNS)))
         first += count
 

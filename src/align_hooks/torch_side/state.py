@@ -8,10 +8,7 @@ Dropout draws from the device's generator, under tensor parallelism from the sta
 torch's generators. The state of a CUDA generator, a seed and an offset on the host, may not be read while a CUDA graph is captured with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
@@ -41,31 +38,16 @@ def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, torch.Tensor
     return state
 
 
-@dataclass(frozen=True, slots=True)
-class Buffers:
-    """The persistent buffers of a model."""
-
-    places: tuple[tuple[str, Module, str], ...]
-    """Each buffer's name, its module and the module's name for it."""
-
-    @classmethod
-    def of(cls, chunks: Sequence[Module]) -> Buffers:
-        """Find the buffers of a model's chunks; none where these have too many elements."""
-        places = tuple(_persistent(chunks))
-        elements = sum(getattr(module, key).numel() for _, module, key in places)
-        return cls(places if elements <= MOST else ())
-
-    def copies(self) -> dict[str, torch.Tensor]:
-        """Return a copy of each buffer, by name."""
-        return {name: getattr(module, key).detach().clone() for name, module, key in self.places}
-
-
-def _persistent(chunks: Sequence[Module]) -> Iterator[tuple[str, Module, str]]:
-    for number, chunk in enumerate(chunks):
-        for path, module in chunk.named_modules():
-            for key, _ in module.named_buffers(recurse=False):
-                if key not in module._non_persistent_buffers_set:
-                    yield f"{f'{number}.' if len(chunks) > 1 else ''}{path}.{key}", module, key
+def buffers_of(chunks: Sequence[Module]) -> list[tuple[str, Module, str]]:
+    """Return the name of each persistent buffer, its module and its key there; none of a model whose buffers have too many elements."""
+    places = [
+        (f"{f'{number}.' if len(chunks) > 1 else ''}{path}.{key}", module, key)
+        for number, chunk in enumerate(chunks)
+        for path, module in chunk.named_modules()
+        for key, _ in module.named_buffers(recurse=False)
+        if key not in module._non_persistent_buffers_set
+    ]
+    return places if sum(getattr(module, key).numel() for _, module, key in places) <= MOST else []
 
 
 def generators() -> dict[str, str]:

@@ -4,8 +4,6 @@ A device may add integers inexactly (an NPU that casts them to fp32 would keep 2
 the result is wrong, no digest is recorded.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

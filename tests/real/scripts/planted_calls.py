@@ -22,7 +22,7 @@ from align_hooks.session.writing import AsyncWriter
 OURS = str(Path(align_hooks.__file__).parent) + os.sep
 SURVIVES = (
     "hooking/guard.py",  # what survives
-    "hooking/ledger.py",
+    "hooking/patch_log.py",
     "session/recording.py",
     "session/writing.py",  # its lock and its thread, of which tests/session/test_writing.py has the failures
     "process/streams.py",

@@ -20,8 +20,7 @@ from align_hooks.ms_side import model
 from align_hooks.ms_side.feeding import Sizes
 from align_hooks.ms_side.optimizer import learning_rate
 from align_hooks.ms_side.place import refuse_layouts
-from align_hooks.ms_side.reducer import CaptureThenClip, Tasks
-from align_hooks.ms_side.shard_reducer import CaptureShards
+from align_hooks.ms_side.reducer import CaptureShards, CaptureThenClip, Tasks
 from align_hooks.names.blocks import Dims
 from align_hooks.settings import Settings
 

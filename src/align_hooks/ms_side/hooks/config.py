@@ -4,8 +4,6 @@ Patch point: the argument of ``build_context``. Every script calls it first, wit
 everything. Later the device target and the deterministic switch are fixed, and the Trainer has copied parts of the configuration.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os
@@ -57,13 +55,16 @@ def apply(session: MsSession, config: Config) -> None:
     settings = session.settings
     if why := list(refusals(settings, lambda key: get(config, key), mindspore.__version__)):
         raise RefusedRun("\n".join(why))
-    refuse_lone_workers(config)
+    if os.environ.get("MS_ROLE") == "MS_WORKER" and not config.get("use_parallel"):
+        raise RefusedRun("msrun started this with use_parallel off, so its scheduler trains as well; set use_parallel: True in the YAML")
     if settings.device == "cpu":
         change(session, config, rehearsal(lambda key: get(config, key), newer=is_newer(config)), "DEVICE")
         if is_newer(config):
             install(session)
     if settings.seed is not None:
-        change(session, config, seeds(config, settings.seed), "SEED")
+        # Megatron's reader has a seed of its own in MindFormers, and that of --seed in Megatron-LM
+        keys = ["seed", *(f"{section}.seed" for section in OF_READER if get(config, section) is not None)]
+        change(session, config, dict.fromkeys(keys, settings.seed), "SEED")
     if settings.deterministic:
         # Since 1.9 MindFormers drops context.deterministic with a warning; this is the switch that reaches MindSpore.
         change(session, config, {"train_precision_sync": True}, "DETERMINISTIC")
@@ -74,17 +75,6 @@ def apply(session: MsSession, config: Config) -> None:
         change(session, config, {"load_checkpoint": ""}, "LOAD_WEIGHTS")
     if session.replay is not None:
         replay(session, config)
-
-
-def seeds(config: Config, seed: int) -> Mapping[str, object]:
-    """Return the seeds of all generators and of Megatron's reader, which is separate in MindFormers and ``--seed`` in Megatron-LM."""
-    return {"seed": seed} | {f"{section}.seed": seed for section in OF_READER if get(config, section) is not None}
-
-
-def refuse_lone_workers(config: Config) -> None:
-    """Refuse msrun without ``use_parallel``: then msrun's scheduler trains too, beside the workers and without hooks."""
-    if os.environ.get("MS_ROLE") == "MS_WORKER" and not config.get("use_parallel"):
-        raise RefusedRun("msrun started this with use_parallel off, so its scheduler trains as well; set use_parallel: True in the YAML")
 
 
 def replay(session: MsSession, config: Config) -> None:

@@ -9,8 +9,6 @@ class this one keeps every row of a step, yields the loss mask, and follows the 
 Patch point: the end of ``import mindformers.dataset.base_dataset``, where the base class and the register exist.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -57,12 +55,12 @@ class RecordedSteps:
         """Map columns to arrays of a step, all ranks; raise RefusedRun for a batch that the model cannot read."""
         arrays = filled(self.replay.batch(step))
         if not self.resets:
-            refuse_unfed(arrays, step)
+            refuse_resets(arrays, step)
         present = columns(arrays["tokens"], arrays["labels"], arrays["loss_mask"], self.ignored)
         return present | (positions(arrays["position_ids"], arrays.get("attention_mask")) if self.resets else {})
 
 
-def refuse_unfed(arrays: dict[str, Array], step: int) -> None:
+def refuse_resets(arrays: dict[str, Array], step: int) -> None:
     """Refuse a batch that resets positions or attention mask for a model that makes both: older, or without ``use_eod_reset``."""
     if "attention_mask" in arrays:
         raise RefusedRun(

@@ -4,28 +4,24 @@
 MindSpore cuts parameters, when the first step begins.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 import mindspore
 from mindspore import nn
 
 from align_hooks._version import __version__
-from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.hooks.config import flat, get
-from align_hooks.ms_side.model import Parameters, is_per_token
-from align_hooks.ms_side.objects import Cell, Schedule
-from align_hooks.ms_side.optimizer import ADAMS, Shifted, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
+from align_hooks.ms_side.model import is_per_token
+from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.optimizer import Shifted, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
-from align_hooks.names.table import any_layer
-from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
-from align_hooks.session.loading import load_state
+from align_hooks.session.loading import layer_facts, load_state
 from align_hooks.session.step import Moments
-from align_hooks.settings import PREFIX
 
 BESIDE = ("hyper_parallel", "ms_custom_ops")
 """Packages beside MindFormers that change numbers, by the names of their modules."""
@@ -50,21 +46,9 @@ def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
     cell = session.train_cell
     if state is not None and state.updates and cell.optimizer.dynamic_lr:
         for owner in (cell.optimizer, cell):  # the cell shows the rate by a copy of the schedule
-            owner.learning_rate = shifted(owner.learning_rate, state.updates)
-
-
-def shifted(schedule: Schedule, updates: int) -> Schedule:
-    """Return a schedule, or each group's schedule, that starts ``updates`` later."""
-    return nn.CellList([Shifted(part, updates) for part in schedule]) if isinstance(schedule, nn.CellList) else Shifted(schedule, updates)
-
-
-def refuse_unknown(session: MsSession) -> None:
-    """Refuse to record the state of an optimizer whose moments are not known."""
-    optimizer = session.train_cell.optimizer
-    if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
-        raise RefusedRun(
-            f"{PREFIX}OPTIMIZER_STATE records the moments of {', '.join(ADAMS)}, this optimizer is {type(optimizer).__name__}; unset it"
-        )
+            rate, updates = owner.learning_rate, state.updates
+            parts = isinstance(rate, nn.CellList)  # a schedule for each group
+            owner.learning_rate = nn.CellList([Shifted(part, updates) for part in rate]) if parts else Shifted(rate, updates)
 
 
 def compute_type(session: MsSession) -> str | None:
@@ -91,8 +75,8 @@ def facts(session: MsSession) -> dict[str, object]:
         "padded_vocabulary": parameters.dims.padded or None,
         "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": number(cell.scale_sense)},
         "training": {
-            "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.fed), "the data set"),
-            "global_batch_size": (rows and rows * session.launch.world_size) if sizes is None else sizes.rows(session.fed),
+            "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.rank_rows), "the data set"),
+            "global_batch_size": (rows and rows * session.launch.world_size) if sizes is None else sizes.rows(session.rank_rows),
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": is_per_token(cell),
@@ -100,23 +84,19 @@ def facts(session: MsSession) -> dict[str, object]:
             "gradients_summed_over_ranks": summed(session.launch),
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},
-        "layers": layers(cell.network, parameters),
+        "layers": layer_facts(typed(cell.network), {id(parameter.model): parameter.fused.pieces for parameter in parameters}),
         "classes": sorted({type(part).__name__ for _, part in cell.network.cells_and_names()}),
         "arguments": flat(config),
     }
 
 
-def layers(network: Cell, parameters: Parameters) -> dict[str, dict[str, str]]:
-    """Map canonical names, ``*`` for the layer, to the cell's class and the types of weight and computation, for the CheckList."""
-    names = {id(parameter.model): parameter.fused.pieces for parameter in parameters}
-    facts: dict[str, dict[str, str]] = {}
+def typed(network: Cell) -> Iterator[tuple[Cell, int, str, str]]:
+    """Yield each cell with the id of a weight, and the types of weight and computation."""
     for _, cell in network.cells_and_names():
         for weight in cell.get_parameters(expand=False):
             dtype = str(weight.dtype).lower()
             compute = next((kind for kind in (getattr(cell, name, None) for name in COMPUTES_IN) if kind is not None), dtype)
-            for name in names.get(id(weight), ()):
-                facts.setdefault(any_layer(name), {"class": type(cell).__name__, "weight": dtype, "compute": str(compute).lower()})
-    return facts
+            yield cell, id(weight), dtype, str(compute).lower()
 
 
 def optimizer_state(session: MsSession) -> Moments:

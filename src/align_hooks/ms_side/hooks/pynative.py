@@ -5,8 +5,6 @@ Patch point: ``train`` of ``mindformers.pynative.trainer.Trainer`` (1.9, 2.1). I
 index lacks, and is untested.
 """
 
-from __future__ import annotations
-
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.ms_side.session import MsSession

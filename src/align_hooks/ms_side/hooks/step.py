@@ -1,7 +1,5 @@
 """The step of a MindFormers run that just ended, as a :class:`align_hooks.session.step.Step`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,11 +66,11 @@ class EndedStep:
 
     def batch(self) -> StepBatch:
         """Return the batch that the model consumed, with token losses where kept."""
-        session, arrays = self.session, dict(self.consumed)
+        session, arrays, job = self.session, dict(self.consumed), self.session.sizes
         losses = session.token_losses.read(arrays["tokens"].shape) if session.token_losses is not None else None
         if losses is not None:
             arrays["token_losses"] = losses
-        joined_first = session.sizes.joined_first() if session.sizes is not None else None
+        joined_first = {"micro_batches": job.micro_batches, "whole": job.whole} if job is not None else None
         sizes = {choice.name: choice.facts.experts for choice in session.choices}
         counts = {name: np.bincount(experts.ravel(), minlength=sizes[name]).tolist() for name, experts in self.experts.items()}
         return StepBatch(arrays, [len(arrays["tokens"])], joined_first=joined_first, experts=counts)
@@ -139,7 +137,10 @@ class EndedStep:
 
     def losses(self) -> dict[str, float | None]:
         """Return loss and objective of the step, the number of counted tokens, and the samples consumed until its end."""
-        session, loss = self.session, self.language_model_loss()
+        session = self.session
+        # of several terms the language model's, None where they are not separate
+        has_one = session.model is None or not has_terms(session.model)
+        loss = number(self.outputs[LOSS]) if has_one else session.terms.get(LANGUAGE_MODEL)
         ranks, rows = session.launch.world_size, len(self.consumed["tokens"])
         tokens = int((self.consumed["loss_mask"] > 0).sum())
         if session.sizes is None:
@@ -152,17 +153,11 @@ class EndedStep:
             return {"loss": None, "objective_loss": None, "valid_tokens": tokens, "consumed_samples": samples}
         return session.sizes.losses(loss, tokens, here, per_token=per_token) | {"consumed_samples": samples}
 
-    def language_model_loss(self) -> float | None:
-        """Return the language model's term of the loss, the only term of most models; None where terms are not separate."""
-        session = self.session
-        if session.model is None or not has_terms(session.model):
-            return number(self.outputs[LOSS])
-        return session.terms.get(LANGUAGE_MODEL)
-
     def terms(self) -> dict[str, float] | None:
         """Return the other terms of the loss; None where terms are not separate, or where each of several ranks has all of them."""
-        alone = self.session.sizes is None and self.session.launch.world_size == 1
-        return {name: term for name, term in self.session.terms.items() if name != LANGUAGE_MODEL} or None if alone else None
+        if self.session.sizes is not None or self.session.launch.world_size > 1:
+            return None
+        return {name: term for name, term in self.session.terms.items() if name != LANGUAGE_MODEL} or None
 
     def global_norm(self) -> tuple[float | None, dict[str, float]]:
         """Return the global norm, or where gradients are cut this rank's squared part, which the reader adds up."""
@@ -171,21 +166,17 @@ class EndedStep:
             return number(norm), {}
         # without clipping MindFormers computes no norm, and the optimizer's gradients are normed here
         if session.sizes is not None:
-            return None, self.part_of_norm()
+            if self.update.injected_norm is not None:
+                return None, {"squared": self.update.injected_norm**2}
+            if session.parameters is None or not self.squared:
+                return None, {}
+            names = (name for parameter in session.parameters if parameter.counted for name in parameter.fused.pieces)
+            return None, {"squared": sum(self.squared[name] for name in names)}
         if self.update.injected_norm is not None:
             return self.update.injected_norm, {}
         if session.reducer is not None and session.reducer.norms:
             return sum(session.reducer.squared_sums().values()) ** 0.5, {}
         return None, {}
-
-    def part_of_norm(self) -> dict[str, float]:
-        """Return this rank's squared part of the global norm; empty without recorded norms."""
-        if self.update.injected_norm is not None:
-            return {"squared": self.update.injected_norm**2}
-        if self.session.parameters is None or not self.squared:
-            return {}
-        names = (name for parameter in self.session.parameters if parameter.counted for name in parameter.fused.pieces)
-        return {"squared": sum(self.squared[name] for name in names)}
 
 
 def counted(session: MsSession) -> list[tuple[Parameter, Tensor]]:

@@ -2,30 +2,26 @@
 
 Patch point: the return of ``__init__`` of ``MFTrainOneStepCell`` and ``MFPipelineWithLossScaleCell``, which runs in Python. Their
 ``construct`` is compiled from its text later, with the cell's attributes, among them the Cell that :mod:`align_hooks.ms_side.reducer`
-replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:mod:`align_hooks.ms_side.shard_reducer`), and parameters
-are known once the cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
+replaces. Under semi-automatic parallelism buffers are made before ``__init__`` (:class:`.CaptureShards`), and parameters are known once the
+cell is compiled, at the first ``on_train_step_begin``, which has the batch of the graph.
 """
 
-from __future__ import annotations
-
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
-import mindspore
 from mindspore import nn
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
+from align_hooks.ms_side.devices import refuse_large
 from align_hooks.ms_side.model import model_of, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
-from align_hooks.ms_side.reducer import CaptureGradients, CaptureThenClip, Tasks, capture_bytes
+from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards, CaptureThenClip, Tasks, capture_bytes
 from align_hooks.ms_side.session import MsSession
-from align_hooks.ms_side.shard_reducer import CaptureShards
 from align_hooks.quantities.local_norms import POINT
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import say_own_names
@@ -71,7 +67,7 @@ def prepare(session: MsSession, cell: Cell, shards: CaptureShards | None) -> Non
             install(session, cell, shards.around)
         return
     launch = session.launch
-    session.parameters = parameters_of(cell.weights, model, rows, counted=launch.rank == 0, alone=launch.world_size == 1)
+    session.parameters = parameters_of(cell.weights, model, rows, counted=launch.rank == 0, single_rank=launch.world_size == 1)
     fused = (parameter.fused for parameter in session.parameters.state)
     say_own_names(session, model.family.name if model.family else "", model.misfits, fused)
     tasks = Tasks.of(settings, inject=session.injection is not None)
@@ -111,8 +107,8 @@ def compile_cell(session: MsSession, run_context: RunContext) -> None:
     layouts = getattr(network, "parameter_layout_dict", None)
     if not layouts:
         raise RefusedRun(f"{type(network).__name__} was compiled without layouts of its parameters; this version cannot read them")
-    session.fed = len(elements[0])
-    whole = {"alone": False, "layouts": layouts, "rank": session.launch.rank}
+    session.rank_rows = len(elements[0])
+    whole = {"single_rank": False, "layouts": layouts, "rank": session.launch.rank}
     session.parameters = parameters_of(cell.weights, model_of(cell), vocabulary(session), **whole)
     if isinstance(session.reducer, CaptureShards):
         session.reducer.bind(session.parameters)
@@ -127,23 +123,10 @@ def vocabulary(session: MsSession) -> int | None:
 
 def announce(session: MsSession, needed: int, injects: bool) -> None:
     """Print the ``needed`` bytes of device memory for capturing and injecting; refuse a run in which they do not fit."""
-    free = free_memory()
     what = "capturing and injecting" if injects else "capturing"
     session.say(f"{what} gradients takes {needed / 1e6:.1f} MB of device memory in every step")
-    if free is not None and needed > free:
-        raise RefusedRun(
-            f"{what} gradients needs {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; "
-            + (
-                f"unset {PREFIX}GRADIENTS and keep {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS, which need little of it"
-                if session.sizes is None
-                else f"unset {PREFIX}GRADIENTS, {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS"
-            )
-        )
-
-
-def free_memory() -> int | None:
-    """Return the free bytes of the parameters' device; None where the device does not say."""
-    if mindspore.get_context("device_target") == "CPU":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    properties = mindspore.hal.get_device_properties(mindspore.get_context("device_id"))
-    return getattr(properties, "free_memory", None) or getattr(properties, "total_memory", None)
+    if session.sizes is None:
+        way_out = f"unset {PREFIX}GRADIENTS and keep {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS, which need little of it"
+    else:
+        way_out = f"unset {PREFIX}GRADIENTS, {PREFIX}SKETCHES and {PREFIX}LOCAL_NORMS"
+    refuse_large(f"{what} gradients needs", needed, way_out)

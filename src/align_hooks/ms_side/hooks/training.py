@@ -4,8 +4,6 @@ Patch point: the ``callbacks`` of ``Model.train``. MindSpore calls ours around e
 evaluation (``Model.eval``). The training cell's outputs are read at full precision; MindFormers prints three to six decimals.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math
@@ -22,18 +20,19 @@ from align_hooks.ms_side.activations import check_teacher, give_values, keep_act
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.config import get
-from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state, refuse_unknown
+from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state
 from align_hooks.ms_side.hooks.step import LOSS, EndedStep, UpdateInputs, counted, has_terms, read_terms
 from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext
-from align_hooks.ms_side.optimizer import groups, rates
+from align_hooks.ms_side.optimizer import ADAMS, groups, kind_of, rates
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import capture_token_losses
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.replay.weights import open_optimizer_state
 from align_hooks.session.step import record_gradients, record_state, record_step
 from align_hooks.settings import PREFIX
@@ -108,19 +107,15 @@ class Recorder(Callback):  # type: ignore[misc]
             loop = run_context.original_args()
             skipped = loop.train_dataset.get_init_step()  # of a resumed run, whose data set still has them
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num - skipped)
-            refuse_unknown(session)
+            optimizer = session.train_cell.optimizer
+            if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
+                known, kind = ", ".join(ADAMS), type(optimizer).__name__
+                raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
             rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
             check_teacher(session, steps)
             check_replay(session, steps, rows * length if rows and length else None)
-            self.groups = tuple(groups(session.train_cell.optimizer, session.parameters))
-            session.describe(
-                place=place(session.launch, session.sizes),
-                shards=session.parameters.shards(),
-                facts=facts(session),
-                steps=steps,
-                wanted=session.parameters.wanted(trainable=True),
-                elsewhere=session.parameters.elsewhere(),
-            )
+            self.groups = tuple(groups(optimizer, session.parameters))
+            session.describe(place=place(session.launch, session.sizes), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
         record_state(session, self.first, functools.partial(optimizer_state, session))
@@ -135,20 +130,15 @@ class Recorder(Callback):  # type: ignore[misc]
         with session.recording.isolate_failures("the state that the step starts from"):
             session.step = self.first + run_context.original_args().cur_step_num - 1
             self.update = UpdateInputs()
-            if session.is_fed:
+            if session.replayed:
                 with session.recording.must_succeed():
-                    self.replay(session.step)
+                    self.update = UpdateInputs(injected_norm=inject(session, session.step))
+                    give_experts(session, session.step)
+                    if session.teacher is not None:
+                        give_values(session, session.step, number(session.train_cell.scale_sense))
             if session.recording.is_on:
                 self.keep_state()
             self.started = time.perf_counter()
-
-    def replay(self, step: int) -> None:
-        """Set the step's gradients, experts and activations from other runs."""
-        session = self.session
-        self.update = replace(self.update, injected_norm=inject(session, step))
-        give_experts(session, step)
-        if session.teacher is not None:
-            give_values(session, step, number(session.train_cell.scale_sense))
 
     def prepare(self, run_context: RunContext) -> None:
         """Put our Cells into the training cell, right before it is compiled."""
@@ -196,17 +186,11 @@ class Recorder(Callback):  # type: ignore[misc]
         session, step = self.session, self.session.step
         assert step is not None
         seconds = time.perf_counter() - self.started
-        with session.recording.isolate_failures("gradients"):
-            self.gradients()
+        if session.parameters is not None and session.reducer is not None:  # before the next step overwrites them
+            record_gradients(session, lambda: pieces(counted(session)))
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
         ended = EndedStep(session, step, loop.net_outputs, read_batch, self.update, seconds)
         record_step(session, ended, functools.partial(optimizer_state, session))
-
-    def gradients(self) -> None:
-        """Write the gradients where they are wanted, before the next step overwrites them."""
-        session = self.session
-        if session.parameters is not None and session.reducer is not None:
-            record_gradients(session, lambda: pieces(counted(session)))
 
 
 def inject(session: MsSession, step: int) -> float | None:

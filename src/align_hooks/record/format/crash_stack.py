@@ -30,7 +30,7 @@ FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) i
 
 
 @dataclass
-class LastWords:
+class CrashStack:
     """The crash-stack files of one process, open from :meth:`prepare` until :meth:`withdraw`."""
 
     run: Path

@@ -11,7 +11,7 @@ from enum import Enum
 from align_hooks.messages import Message, message
 
 
-class Unseen(Enum):
+class MissingBatchReason(Enum):
     """Why a recorded batch has less than training used. The message of each names the way out."""
 
     LABELS = "labels"
@@ -31,11 +31,13 @@ class Unseen(Enum):
         return message(f"unseen.{self.value}")
 
 
-NO_MASK = frozenset((Unseen.LABELS, Unseen.NO_GRADIENT, Unseen.NOT_A_NUMBER, Unseen.WEIGHTS))
+NO_MASK = frozenset(
+    (MissingBatchReason.LABELS, MissingBatchReason.NO_GRADIENT, MissingBatchReason.NOT_A_NUMBER, MissingBatchReason.WEIGHTS)
+)
 """The reasons for which a batch has no loss mask."""
 
 
-def known(values: Iterable[str]) -> list[Unseen]:
+def known(values: Iterable[str]) -> list[MissingBatchReason]:
     """Return the reasons among the words of rows, in the order of the enumeration; unknown words are ignored."""
     words = set(values)
-    return [reason for reason in Unseen if reason.value in words]
+    return [reason for reason in MissingBatchReason if reason.value in words]

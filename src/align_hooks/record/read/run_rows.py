@@ -17,7 +17,7 @@ from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.weights import WEIGHTS
 from align_hooks.record.format import crash_stack, layout
 from align_hooks.record.format.ending import Ending, ending
-from align_hooks.record.format.missing_batch import Unseen, known
+from align_hooks.record.format.missing_batch import MissingBatchReason, known
 from align_hooks.record.format.rows import RankRow, ScalarRow
 from align_hooks.record.read.problems import Problem, ProblemKind
 from align_hooks.record.read.run_files import RunFiles
@@ -69,7 +69,7 @@ class RunRows(RunFiles):
         }
 
     @cached_property
-    def unseen(self) -> list[Unseen]:
+    def unseen(self) -> list[MissingBatchReason]:
         """What no rank could see of a batch that it recorded, with the way out of each; empty where everything was seen."""
         return known(word for committed in self.committed.values() for word in committed.rows.unseen)
 

@@ -6,8 +6,6 @@ shuffling, the scheduler and the model's config. ``validate_args`` would be late
 seed, which data sets read from ``args.seed``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 
@@ -63,8 +61,11 @@ def apply(session: TorchSession, args: Arguments) -> None:
         raise RefusedRun("\n".join(why))
     if settings.device == "cpu":
         _set(session, args, rehearsal(get), "DEVICE")
-        if trains(args):
-            _rendezvous(session)
+        if trains(args) and os.environ.get("WORLD_SIZE", "1") == "1":  # torch needs an address for a process group, which torchrun sets
+            for name, value in RENDEZVOUS.items():
+                if name not in os.environ:
+                    os.environ[name] = value
+                    session.override(name, "not set", value, f"{PREFIX}DEVICE")
     if settings.seed is not None:
         _set(session, args, {"seed": settings.seed}, "SEED")
     if settings.deterministic:
@@ -78,16 +79,6 @@ def apply(session: TorchSession, args: Arguments) -> None:
         _set(session, args, rate | CONSTANT_RATE, "LEARNING_RATE")
     if session.replay is not None:
         _replay(session, args, session.replay)
-
-
-def _rendezvous(session: TorchSession) -> None:
-    """Set the address that torch needs for a process group, where torchrun did not and the job has one process."""
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        return
-    for name, value in RENDEZVOUS.items():
-        if name not in os.environ:
-            os.environ[name] = value
-            session.override(name, "not set", value, f"{PREFIX}DEVICE")
 
 
 def _replay(session: TorchSession, args: Arguments, replay: Replay) -> None:

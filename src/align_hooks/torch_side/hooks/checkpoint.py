@@ -4,8 +4,6 @@ Patch point: ``save_checkpoint``, by which the training loop makes every checkpo
 killed after the checkpoint would lack some, and a job that resumes does not make them again.
 """
 
-from __future__ import annotations
-
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.torch_side.session import TorchSession
 

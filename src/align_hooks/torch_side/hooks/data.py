@@ -4,8 +4,6 @@ Patch point: ``build_train_valid_test_data_iterators``. Every ``forward_step`` d
 does. The user's data stays unopened: the other cluster need not have it. The batches have the keys of Megatron's own data sets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -5,10 +5,8 @@ values in 0.12 and ten in alphabetical order in 0.19. A data iterator shows the 
 (``decoder_input``, packed sequences) are not recorded, so their names are kept and printed.
 
 The model's loss mask is only a candidate, for the model multiplies by a mask in multi-token prediction only. The weights of tokens come
-from the gradient of the model's output (:mod:`align_hooks.torch_side.loss_mask`).
+from the gradient of the model's output (:mod:`align_hooks.torch_side.micro_batch`).
 """
-
-from __future__ import annotations
 
 import functools
 import inspect

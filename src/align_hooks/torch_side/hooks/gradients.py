@@ -5,8 +5,6 @@ record everything twice. ``get_parameters``, the guide's patch point, is called 
 before a gradient exists. Module or parameter hooks would reorder gradient accumulation and change the run in its last bits.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

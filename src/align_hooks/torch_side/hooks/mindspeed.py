@@ -9,13 +9,11 @@ often (``repatch`` removes and applies all; removal came with MindSpeed 2.2). ``
 it is imported. Imports neither torch nor megatron: MindSpeed patches before either is complete.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from align_hooks.errors import AttachError
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.hooking.ledger import Wrapper
+from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.torch_side.session import TorchSession
 
 PATCHERS = {"MindSpeedPatchesManager": ("apply_patches", "remove_patches"), "Patch": ("apply_patch", "remove_patch")}
@@ -25,7 +23,7 @@ def install(session: TorchSession, patch_utils: ModuleType) -> None:
     """Suspend our wrappers whenever MindSpeed patches; raise AttachError where MindSpeed lacks the patch points."""
 
     def around(wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-        with session.ledger.suspended():
+        with session.patch_log.suspended():
             return wrapped(*args, **kwargs)
 
     for name, patchers in PATCHERS.items():
@@ -34,4 +32,4 @@ def install(session: TorchSession, patch_utils: ModuleType) -> None:
         if patchers[0] not in methods:
             raise AttachError(f"hook 'mindspeed': {patch_utils.__name__} has no {name}.{patchers[0]}; run with MindSpeed 1.0 or newer")
         for patcher in filter(methods.__contains__, patchers):
-            session.ledger.replace(owner, patcher, Wrapper(methods[patcher], around))
+            session.patch_log.replace(owner, patcher, Wrapper(methods[patcher], around))

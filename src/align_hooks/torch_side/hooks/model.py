@@ -4,10 +4,7 @@ Patch point: the return of ``setup_model_and_optimizer``. Checkpoints are loaded
 the parameter table made here. All refusals by the built objects happen here, before the data is opened.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterable
 
 import megatron.core.package_info
 import torch
@@ -19,10 +16,9 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.names.table import any_layer
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.session.loading import load_state, say_own_names
+from align_hooks.session.loading import layer_facts, load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
@@ -64,7 +60,11 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         session.say("CUDA graphs replay the layers with experts: neither the terms that balance these nor the tokens of each are recorded")
     writer = session.recording.writer
     if session.settings.load_weights is not None and not (writer is not None and writer.resumes(args.iteration)):
-        load(session, parameters, optimizer, args)
+        states = [leaf.optimizer.state for leaf in leaves]
+        stateful = any(states)
+        for state in states:
+            state.clear()
+        load_state(session, compute_type(args), functools.partial(load_moments, optimizer, parameters), stateful=stateful)
     if session.replay is not None:
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])
@@ -87,14 +87,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
         kind = optimizer_facts(optimizer, parameters)["type"]
         raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
-    session.describe(
-        place=where,
-        shards=parameters.shards(),
-        facts=facts(session, gpt, optimizer, parameters, args),
-        steps=planned,
-        wanted=parameters.wanted(trainable=True),
-        elsewhere=parameters.elsewhere(),
-    )
+    session.describe(place=where, facts=facts(session, gpt, optimizer, parameters, args), steps=planned)
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
@@ -106,15 +99,6 @@ def intended(args: Arguments) -> int:
     if args.exit_interval:
         return int(min(args.train_iters, (args.iteration // args.exit_interval + 1) * args.exit_interval))
     return int(args.train_iters)
-
-
-def load(session: TorchSession, parameters: Parameters, optimizer: Optimizer, args: Arguments) -> None:
-    """Load the weights that the settings name, into model and main parameters, and the recorded optimizer state, if any."""
-    states = [leaf.optimizer.state for leaf in leaf_optimizers(optimizer)]
-    stateful = any(states)
-    for state in states:
-        state.clear()
-    load_state(session, compute_type(args), functools.partial(load_moments, optimizer, parameters), stateful=stateful)
 
 
 def compute_type(args: Arguments) -> str:
@@ -130,6 +114,10 @@ def draws(args: Arguments) -> bool | None:
 
 def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: Parameters, args: Arguments) -> dict[str, object]:
     """Return the facts of a Megatron run for ``run.json``."""
+    modules = [module for chunk in session.chunks for module in chunk.modules()]
+    weights = ((module, weight) for module in modules for weight in module.parameters(recurse=False))
+    # Megatron computes in the type of the weight, and never with the fp32 copies that the optimizer updates
+    typed = ((module, id(weight), dtype_of(weight.dtype), dtype_of(weight.dtype)) for module, weight in weights)
     return {
         "framework": "Megatron-LM",
         "versions": {
@@ -151,22 +139,10 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
             "draws": draws(args),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
-        "layers": layers(session.chunks, parameters),
-        "classes": sorted({type(module).__name__ for chunk in session.chunks for module in chunk.modules()}),
+        "layers": layer_facts(typed, {id(parameter.model): parameter.whole.pieces for parameter in parameters}),
+        "classes": sorted({type(module).__name__ for module in modules}),
         "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
     }
-
-
-def layers(chunks: Iterable[Module], parameters: Parameters) -> dict[str, dict[str, str]]:
-    """Map canonical names, ``*`` for the layer, to the module's class and the types of weight and computation, for the CheckList."""
-    names = {id(parameter.model): parameter.whole.pieces for parameter in parameters}
-    facts: dict[str, dict[str, str]] = {}
-    for module in (module for chunk in chunks for module in chunk.modules()):
-        for weight in module.parameters(recurse=False):
-            dtype = dtype_of(weight.dtype)  # Megatron computes in it, and never with the fp32 copies that the optimizer updates
-            for name in names.get(id(weight), ()):
-                facts.setdefault(any_layer(name), {"class": type(module).__name__, "weight": dtype, "compute": dtype})
-    return facts
 
 
 def optimizer_state(session: TorchSession) -> Moments:

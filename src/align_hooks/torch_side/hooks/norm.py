@@ -9,8 +9,6 @@ kernel is kept too, which distinguishes a wrong norm from an inexact one. The ke
 of the module in 0.9 to 0.19.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,10 +18,9 @@ from megatron.core.optimizer import clip_grads
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
-from align_hooks.torch_side.gathered import FrameworkNorm
 from align_hooks.torch_side.objects import Group
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import FrameworkNorm, TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -7,8 +7,6 @@ hooks. A replay needs the scores, which neither has: :class:`~align_hooks.torch_
 replay.
 """
 
-from __future__ import annotations
-
 import torch
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result

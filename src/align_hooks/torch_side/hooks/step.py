@@ -3,8 +3,6 @@
 All device numbers of a step, losses, norms and sketches, come to the host in one transfer when it has ended.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping
@@ -20,7 +18,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.random_states import changes, digest
-from align_hooks.record.format.sequence import slices_of, zigzag
+from align_hooks.record.format.sequence import slices_of
 from align_hooks.record.format.state import BUFFER
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 from align_hooks.record.format.token_digest import CALLED, text
@@ -28,10 +26,10 @@ from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
-from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.objects import Tensor
+from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
@@ -71,7 +69,8 @@ class EndedStep:
         chunks = [self.micro_batches(index) for index in sorted(self.current.attempt.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
         arrays, rows = joined(merged)
-        return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=self.expert_counts())
+        experts = {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
+        return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=experts)
 
     def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
         """Return the arrays of each micro-batch of a model chunk; keep and print why some are missing."""
@@ -82,10 +81,6 @@ class EndedStep:
             self.session.see_unseen(unseen)
             parts.append(arrays)
         return parts
-
-    def expert_counts(self) -> dict[str, list[int]]:
-        """Map each router's name to the number of each expert's tokens on this rank."""
-        return {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
 
     def routing(self) -> StepChoices | None:
         """Return the experts that the routing hook kept."""
@@ -99,10 +94,9 @@ class EndedStep:
         """Return the norms that the gradients hook computed."""
         parameters, squared = self.session.parameters, self.named_squares()
         assert parameters is not None
-        names = parameters.names
-        if missing := [native for native, pieces in names.trained if not squared.keys() >= pieces]:
+        if missing := [native for native, pieces in parameters.trained_names if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
-        return LocalNorms("reduced", squared, names.counted, names.parts, self.framework_norms())
+        return LocalNorms("reduced", squared, parameters.counted_names, parameters.part_names, self.framework_norms())
 
     @functools.cached_property
     def squares(self) -> Array:
@@ -246,4 +240,4 @@ def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]
     if place["cp_size"] == 1:
         return None
     in_ids = slices_of(arrays["position_ids"], args.seq_length) if "position_ids" in arrays and not args.reset_position_ids else None
-    return in_ids or zigzag(place["cp"], place["cp_size"], args.seq_length)
+    return in_ids or rank_slices(place, args.seq_length)

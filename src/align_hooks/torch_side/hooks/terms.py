@@ -4,8 +4,6 @@ Patch point: the ``forward`` of Megatron's ``MoEAuxLossAutoScaler`` and ``MTPLos
 coefficient included. Megatron's log has no coefficient, is cleared by printing, and is kept in another place in each version.
 """
 
-from __future__ import annotations
-
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 from align_hooks.torch_side.routing import are_captured

@@ -10,8 +10,6 @@ first loss, a sum, by tokens and micro-batches; it multiplies the second, a mean
 ranks and divides it by the micro-batches. :func:`objective` sees the result of either.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import time
@@ -22,24 +20,23 @@ from megatron.training import get_args
 
 from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.hooking.ledger import Wrapper
+from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
-from align_hooks.torch_side.gathered import CurrentStep
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
-from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.session import CurrentStep, TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    replays = session.is_fed or session.replay is not None
+    replays = session.replayed or session.replay is not None
     with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
         session.step = get_args().curr_iteration  # first, for replays need it
     try:
@@ -71,9 +68,9 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with bypass_device_rewriting(session):
         if session.buffers is None:
-            session.buffers = state.Buffers.of(session.chunks)
+            session.buffers = state.buffers_of(session.chunks)
         session.current.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
-        session.current.buffers.update(session.buffers.copies())
+        session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

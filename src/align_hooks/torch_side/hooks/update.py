@@ -4,40 +4,26 @@ Patch point: ``step`` of the optimizer, which ``train_step`` calls. The learning
 **next** step's rate, after the scheduler moved on; so is the loss scale, for ``prepare_grads`` updates it.
 """
 
-from __future__ import annotations
-
 import torch
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.torch_side.objects import Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers
 from align_hooks.torch_side.session import TorchSession
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``MegatronOptimizer.step``, and keep its inputs and its norm."""
+    """Call ``MegatronOptimizer.step``, and keep its inputs and its norm before clipping."""
     if session.step is None or not session.recording.is_on:
         return wrapped(*args, **kwargs)
     with session.recording.isolate_failures("the update"):
-        before(session, instance)
+        groups = [group for leaf in leaf_optimizers(instance) for group in leaf.optimizer.param_groups if group["params"]]
+        rates = [float(group["lr"]) for group in groups]
+        session.current.learning_rate = rates[0] if len(set(rates)) == 1 else rates
+        session.current.update["loss_scale"] = instance.get_loss_scale().detach().clone()
     result = wrapped(*args, **kwargs)
     with session.recording.isolate_failures("the update"):
-        after(session, instance, result[1])
+        clip, norm = instance.config.clip_grad, result[1]
+        if not clip and session.parameters is not None:  # Megatron takes no norm: this rank's part of our own
+            session.current.update_norms, norm = session.parameters.counted_norms(), None
+        session.current.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
     return result
-
-
-def before(session: TorchSession, optimizer: Optimizer) -> None:
-    """Keep the loss scale and the learning rate of the update: one rate, or each group's where groups differ."""
-    groups = [group for leaf in leaf_optimizers(optimizer) for group in leaf.optimizer.param_groups if group["params"]]
-    rates = [float(group["lr"]) for group in groups]
-    session.current.learning_rate = rates[0] if len(set(rates)) == 1 else rates
-    session.current.update |= {"loss_scale": optimizer.get_loss_scale().detach().clone()}
-
-
-def after(session: TorchSession, optimizer: Optimizer, norm: torch.Tensor | float | None) -> None:
-    """Keep the norm before clipping, or this rank's part of our own norm where Megatron does not clip."""
-    clip = optimizer.config.clip_grad
-    if not clip and session.parameters is not None:
-        session.current.update_norms = session.parameters.counted_norms()
-        norm = None
-    session.current.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}

@@ -1,6 +1,6 @@
 """The patch log: what was replaced in a framework, how often each hook ran, and how to undo it.
 
-Another tool may patch the same attributes. Meanwhile our wrappers are off and hooks wait (:meth:`Ledger.suspended`); then each wrapper
+Another tool may patch the same attributes. Meanwhile our wrappers are off and hooks wait (:meth:`PatchLog.suspended`); then each wrapper
 goes around the result, once, as if we had come last.
 """
 
@@ -37,7 +37,7 @@ class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignor
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One attribute that was replaced."""
+    """A replaced attribute."""
 
     owner: Owner
     name: str
@@ -46,35 +46,25 @@ class Replacement:
     owned: bool
     """Whether the owner held the attribute itself; an inherited one is deleted to undo the replacement."""
 
-    def undo(self) -> None:
-        """Put the attribute back; raises AttachError where somebody replaced it after us."""
-        if vars(self.owner).get(self.name, _ABSENT) is not self.after:
-            label = getattr(self.owner, "__qualname__", self.owner.__name__)
-            raise AttachError(f"{label}.{self.name} was replaced by other code after align_hooks wrapped it; it is left alone")
-        if self.owned:
-            setattr(self.owner, self.name, self.before)
-        else:
-            delattr(self.owner, self.name)
+    @property
+    def is_ours(self) -> bool:
+        """Whether nothing replaced the attribute after us."""
+        return vars(self.owner).get(self.name, _ABSENT) is self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A target with a wrapper around it: the arguments of :meth:`Ledger.wrap`, and the changes that it made."""
+    """A target with a wrapper around it: the arguments of :meth:`PatchLog.wrap`, and the changes that it made."""
 
     hook: Hook
     module: ModuleType
     target: str
     around: Around
     changes: tuple[Replacement, ...]
-
-    @property
-    def outermost(self) -> bool:
-        """Whether nothing replaced the target after us."""
-        first = self.changes[0]
-        return vars(first.owner).get(first.name) is first.after
+    """The change of the target itself first."""
 
 
-class Ledger:
+class PatchLog:
     """The hooks of a process by name, and every change that they made."""
 
     def __init__(self) -> None:
@@ -118,8 +108,8 @@ class Ledger:
             yield
             return
         self.waiting = []
-        removed = [target for target in self.wrapped if target.outermost]
-        self.wrapped = [target for target in self.wrapped if not target.outermost]
+        removed = [target for target in self.wrapped if target.changes[0].is_ours]
+        self.wrapped = [target for target in self.wrapped if not target.changes[0].is_ours]
         changes = [change for target in removed for change in target.changes]
         self.journal = [change for change in self.journal if not any(change is undone for undone in changes)]
         withdraw(changes)
@@ -181,10 +171,13 @@ def withdraw(changes: list[Replacement]) -> list[str]:
     """Undo changes, the last first, and return a sentence for each that could not be undone."""
     problems = []
     for change in reversed(changes):
-        try:
-            change.undo()
-        except AttachError as error:
-            problems.append(str(error))
+        if not change.is_ours:
+            label = getattr(change.owner, "__qualname__", change.owner.__name__)
+            problems.append(f"{label}.{change.name} was replaced by other code after align_hooks wrapped it; it is left alone")
+        elif change.owned:
+            setattr(change.owner, change.name, change.before)
+        else:
+            delattr(change.owner, change.name)
     for change in changes:  # modules that imported a wrapper with "from … import …"
         if isinstance(change.owner, ModuleType) and isinstance(change.after, Wrapper):
             for module, alias in _holders(change.after):

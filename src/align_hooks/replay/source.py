@@ -1,7 +1,5 @@
 """A quantity of a recorded run that is replayed at some steps of another run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +7,7 @@ from typing import Any, ClassVar
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
+from align_hooks.names.blocks import Array
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
 
@@ -20,12 +19,12 @@ class ReplaySource:
     quantity: ClassVar[str]
     """Name of the quantity, and of the method of ``Run`` that reads it at a step."""
     words: ClassVar[str]
-    """What messages call it, followed by ``of_what`` where a source has none."""
+    """The name in messages, followed by ``of_what`` where a source has none."""
     of_what: ClassVar[str] = ""
     recorder: ClassVar[str]
     """The variable that records it."""
     beside: ClassVar[str] = ""
-    """What else must be set to record it, in words."""
+    """The other variables that a recording needs, in words."""
     source: Source
     steps: tuple[int, ...] = ()
     """The steps to replay; empty before :meth:`plan`."""
@@ -33,6 +32,8 @@ class ReplaySource:
     """The steps that were replayed."""
     _open: dict[int, Any] = field(default_factory=dict)
     """The step that was read last."""
+    _read: dict[str, Array] = field(default_factory=dict)
+    """The tensors that were read of this step."""
 
     @cached_property
     def run(self) -> Run:
@@ -61,7 +62,7 @@ class ReplaySource:
     def at(self, step: int) -> Any:
         """Return what was recorded at a step; the last step stays open."""
         if step not in self._open:
-            self._open = {step: getattr(self.run, self.quantity)(step)}
+            self._open, self._read = {step: getattr(self.run, self.quantity)(step)}, {}
         return self._open[step]
 
     def plan(self, planned: range, *, every: bool) -> Sequence[int]:
