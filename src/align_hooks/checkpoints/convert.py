@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import TensorOnDisk
-from align_hooks.checkpoints.folder import refuse_existing, written
+from align_hooks.checkpoints.checkpoint import LazyTensor
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.kinds import NAMED, cast, narrows
 from align_hooks.checkpoints.megatron import write_megatron
 from align_hooks.checkpoints.mindformers import tables, write_mindformers
 from align_hooks.checkpoints.mindspore import write_ckpt
-from align_hooks.checkpoints.native import padded, plans
-from align_hooks.checkpoints.safetensors import Output
+from align_hooks.checkpoints.model import ConfiguredModel
+from align_hooks.checkpoints.native import padded, parameters
 from align_hooks.errors import AlignHooksError
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import Rule
 from align_hooks.record.format.layout import Array
+from align_hooks.record.write import atomic
 
-WRITERS = {"huggingface": write_huggingface, "megatron": write_megatron, "mindspore": write_mindformers}
-TO = (*WRITERS, "mindspore-ckpt")
+WRITERS: Mapping[str, Callable[[Path, ConfiguredModel, Mapping[str, LazyTensor]], None]] = {
+    "huggingface": write_huggingface,
+    "megatron": write_megatron,
+    "mindspore": write_mindformers,
+    "mindspore-ckpt": lambda path, model, tensors: write_ckpt(path, tensors),
+}
+TO = tuple(WRITERS)
 """The forms of a destination."""
 LAYERS = ("transformer-engine", "local")
 """Values of Megatron-LM's ``--transformer-impl``, on which the names of some parameters depend."""
@@ -69,13 +77,18 @@ class _Rounding:
     rounded: set[str] = field(default_factory=set)
     lost: dict[str, int] = field(default_factory=dict)
 
-    def cast(self, name: str, kind: str, to: str, make: Callable[[], Array]) -> Array:
-        array, lost = cast(make(), kind, to)
-        if narrows(kind, to):
-            self.rounded.add(name)
-        if lost:
-            self.lost[name] = lost
-        return array
+    def cast(self, name: str, tensor: LazyTensor, kind: str) -> LazyTensor:
+        """Return a tensor in another type."""
+
+        def read() -> Array:
+            array, lost = cast(tensor.read(), tensor.kind, kind)
+            if narrows(tensor.kind, kind):
+                self.rounded.add(name)
+            if lost:
+                self.lost[name] = lost
+            return array
+
+        return tensor if kind == tensor.kind else LazyTensor(tensor.shape, kind, read)
 
     def notes(self, to: str) -> list[str]:
         words = [f"rounded to {to}, to nearest, ties to even: {len(self.rounded)} tensors"] if self.rounded else []
@@ -96,35 +109,30 @@ def convert_weights(
     refuse_existing(destination)
     checkpoint = open_checkpoint(source, config)
     notes, rounding = list(checkpoint.notes), _Rounding()
-    converted = {name: _cast(name, tensor, NAMED.get(choices.dtype, tensor.kind), rounding) for name, tensor in checkpoint.tensors.items()}
+    converted = {name: rounding.cast(name, tensor, NAMED.get(choices.dtype, tensor.kind)) for name, tensor in checkpoint.tensors.items()}
     tensors, rows, made = padded(checkpoint, converted, choices.rows)
     notes += [f"{name}: filled up to {rows} rows with zeros" for name in made]
-    if to == TO[0]:
+    if to == "huggingface":
         left_out = [name for name in tensors if name.endswith(PADDING)]
         notes += [f"{name.removesuffix(PADDING)}: {tensors[name].shape[0]} rows of padding left out" for name in left_out]
-        outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in tensors.items() if name not in left_out]
+        outputs = {name: tensor for name, tensor in tensors.items() if name not in left_out}
     else:
-        model, path = checkpoint.model, checkpoint.path
-        table, of_table = (model.family.megatron, list[str]()) if to == "megatron" else tables(model, path)[0]
+        model = checkpoint.model
+        table, of_table = (model.family.megatron, list[str]()) if to == "megatron" else tables(model, checkpoint.path)[0]
         notes += [note for note in of_table if note not in notes]
-        joins = plans(checkpoint, tensors, rows, table, choices.first)
-        outputs = [Output(plan.fused.native, plan.fused.shape, plan.kind, plan.join) for plan in joins]
+        outputs = parameters(checkpoint, tensors, rows, table, choices.first)
     with written(destination) as temporary:
-        if to == "mindspore-ckpt":
-            write_ckpt(temporary, outputs)
-        else:
-            WRITERS[to](temporary, checkpoint.model, outputs)
+        WRITERS[to](temporary, checkpoint.model, outputs)
     notes += rounding.notes(choices.dtype)
-    notes += _of_megatron(rows, choices) if to == "megatron" else []
+    if to == "megatron":  # which silently leaves parameters random that it does not find
+        built = choices.layers.replace("-", "_")
+        notes.append(
+            f"names are those of --transformer-impl {built}; Megatron-LM says nothing of names that it lacks, so start it with that one"
+        )
+        if rows % PADDED:
+            count = f"the vocabulary has {rows} rows; Megatron-LM pads it to a multiple of {PADDED}"
+            notes.append(f"{count}: --vocabulary-rows gives that many")
     return ConversionSummary(checkpoint.form, checkpoint.model.words, len(outputs), notes)
-
-
-def _of_megatron(rows: int, choices: ConversionOptions) -> list[str]:
-    """Return advice for starting Megatron-LM from the checkpoint: it silently leaves parameters random that it does not find."""
-    built = choices.layers.replace("-", "_")
-    words = f"names are those of --transformer-impl {built}; Megatron-LM says nothing of names that it lacks, so start it with that one"
-    padded = f"the vocabulary has {rows} rows; Megatron-LM pads it to a multiple of {PADDED}: --vocabulary-rows gives that many"
-    return [words, padded] if rows % PADDED else [words]
 
 
 def _refuse_odd(destination: Path, to: str, choices: ConversionOptions) -> None:
@@ -146,8 +154,35 @@ def _refuse_odd(destination: Path, to: str, choices: ConversionOptions) -> None:
         raise AlignHooksError(f"{destination}: MindSpore wants the name of such a file to end in .ckpt; name {destination}.ckpt")
 
 
-def _cast(name: str, tensor: TensorOnDisk, kind: str, rounding: _Rounding) -> TensorOnDisk:
-    """Return a tensor in another type."""
-    if kind == tensor.kind:
-        return tensor
-    return TensorOnDisk(tensor.shape, kind, lambda: rounding.cast(name, tensor.kind, kind, tensor.read))
+def refuse_existing(path: Path) -> None:
+    """Raise AlignHooksError where something has the destination's name."""
+    if os.path.lexists(path):
+        raise AlignHooksError(f"{path} is there already; name a new destination, for nothing is written over")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Yield the temporary name of a file or a directory, which is renamed on success and removed on failure.
+
+    A destination is complete or absent. Raises AlignHooksError where it cannot be written.
+    """
+    temporary = atomic.temporary_name(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove(temporary)
+        yield temporary
+        refuse_existing(path)
+        temporary.rename(path)
+        atomic.sync_path(path.parent)
+    except OSError as error:
+        why = error.strerror or error
+        raise AlignHooksError(f"{path} cannot be written: {why}; name a place with room that you may write to") from None
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

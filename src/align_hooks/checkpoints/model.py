@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -119,9 +119,8 @@ class ConfiguredModel:
     def allows(self, name: str, shape: tuple[int, ...]) -> bool:
         """Return whether a tensor may have a shape; padding may have any number of rows."""
         wanted = self.shape(name.removesuffix(PADDING))
-        own = shape[1:] if name.endswith(PADDING) else shape
-        asked = None if wanted is None else wanted[len(wanted) - len(own) :]
-        return asked is not None and len(asked) == len(own) and all(size in (None, one) for size, one in zip(asked, own, strict=True))
+        free = name.endswith(PADDING)
+        return wanted is not None and fits(shape[free:], wanted[free:])
 
     def required(self) -> Iterator[str]:
         """Yield the canonical tensors that every model of the family's has, in each layer and expert."""
@@ -173,6 +172,11 @@ class ConfiguredModel:
         return value
 
 
+def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    """Return whether a shape is the wanted one, in which None is an unknown size."""
+    return len(shape) == len(wanted) and all(size in (None, own) for size, own in zip(wanted, shape, strict=True))
+
+
 def _of_known(of: Callable[[list[int]], int], *parts: int | None) -> int | None:
     """Return a sum or a product of sizes; None where a size is unknown."""
     known = [part for part in parts if part is not None]
@@ -217,30 +221,25 @@ BUILT: Mapping[str, str] = {
 def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
     """Return the model of Megatron-LM's arguments with an embedding of ``rows`` rows; raises RecordError for arguments of no family."""
     try:
-        return _of_arguments(args, rows, path)
+        off = switched_off()
+        own = {name: off.get(name) if args.get(word) is None else args[word] for name, word in BUILT.items() if args.get(name) is None}
+        if args.get("group_query_attention") is False:
+            own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
+        activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
+        gpt = SimpleNamespace(
+            config=SimpleNamespace(**{**off, **args, **own, "activation_func": activation}),
+            vocab_size=rows or args["padded_vocab_size"],
+            rotary_base=args["rotary_base"],
+            rotary_percent=args.get("rotary_percent"),
+            max_sequence_length=args["max_position_embeddings"],
+            position_embedding_type=args.get("position_embedding_type"),
+            share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
+        )
+        namespace = SimpleNamespace(**args)
+        family, differences = nearest(gpt, namespace)
+        if differences:
+            raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(differences))}; convert a model of a family")
+        sizes = dims(gpt, args.get("vocab_size") or gpt.vocab_size)
+        return model_of(plain(described(family, decoder(gpt, sizes, namespace), ())), path)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, OverflowError) as error:
         raise RecordError(f"{path}: its arguments do not describe a model ({shown(in_words(error))}); {NAME_THE_CONFIGURATION}") from None
-
-
-def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
-    off = switched_off()
-    own = {name: off.get(name) if args.get(word) is None else args[word] for name, word in BUILT.items() if args.get(name) is None}
-    if args.get("group_query_attention") is False:
-        own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
-    activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
-    config = SimpleNamespace(**{**off, **args, **own, "activation_func": activation})
-    gpt = SimpleNamespace(
-        config=config,
-        vocab_size=rows or args["padded_vocab_size"],
-        rotary_base=args["rotary_base"],
-        rotary_percent=args.get("rotary_percent"),
-        max_sequence_length=args["max_position_embeddings"],
-        position_embedding_type=args.get("position_embedding_type"),
-        share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
-    )
-    namespace = SimpleNamespace(**args)
-    family, differences = nearest(gpt, namespace)
-    if differences:
-        raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(differences))}; convert a model of a family")
-    sizes = dims(gpt, args.get("vocab_size") or gpt.vocab_size)
-    return model_of(plain(described(family, decoder(gpt, sizes, namespace), ())), path)
