@@ -8,8 +8,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, run_of, written
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output, place_of, report_files, run_of, written
 from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -18,7 +17,6 @@ from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
 from align_hooks.process.archive import is_archive
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph, verdict
 from align_hooks.report.machine import criterion_as_json
 from align_hooks.report.text import criteria
@@ -56,7 +54,7 @@ def accept(
         paragraph(console, note, style="dim")
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
     table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
-    written("--json", json, lambda: json_text(table))
+    written("--json", json, lambda: table)
     raise SystemExit(found.exit_code)
 
 

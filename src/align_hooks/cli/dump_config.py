@@ -34,17 +34,14 @@ def dump_configuration(
 
     Example: align-hooks dump-config --steps 0,1 --layers 0-3 --to /data/dump --out dump.json
     """
-    file, where = report_file("--out", out), _place(to)
+    file = report_file("--out", out)
+    try:
+        where = path_of(to)
+    except ValueError as error:
+        raise AlignHooksError(f"--to {error}") from None
     chosen = steps_of(steps, "--steps"), steps_of(layers, "--layers")
     content = dump_config(*chosen, where, level=jit_level, statistics=statistics, tensors=tensors, net=net_name)
     written("--out", file, lambda: json.dumps(content, indent=2) + "\n")
     print("set before the training script starts:")
     for name in ("MINDSPORE_DUMP_CONFIG", *(["MS_ACL_DUMP_CFG_PATH"] if jit_level == O2 else [])):
         print(f"  export {name}={plain(shlex.quote(str(file)))}")
-
-
-def _place(path: Path) -> Path:
-    try:
-        return path_of(path)
-    except ValueError as error:
-        raise AlignHooksError(f"--to {error}") from None

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Annotated
 
 from align_hooks.cli.application import Option, app
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output
 from align_hooks.report.console import paragraph, verdict
 from align_hooks.settings import PREFIX, Settings
 

@@ -8,10 +8,8 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, written
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.messages import message, with_commands
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.ladder_text import as_json, render, render_rung
 from align_hooks.scenarios.climb import climb, conclusion, outcome
@@ -55,5 +53,5 @@ def ladder(
     render(asked, steps, conclusion(steps), console)
     code = outcome(steps)
     about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
-    written("--json", json, lambda: json_text({**about, "rungs": [as_json(step) for step in steps]}))
+    written("--json", json, lambda: {**about, "rungs": [as_json(step) for step in steps]})
     raise SystemExit(code)
