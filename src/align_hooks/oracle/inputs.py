@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,8 +50,7 @@ class Inputs:
     def shape(self) -> tuple[int, int]:
         """Rows and positions of the batch."""
         assert self.batch.tokens is not None
-        rows, sequence = self.batch.tokens.shape
-        return rows, sequence
+        return self.batch.tokens.shape[0], self.batch.tokens.shape[1]
 
     def hidden(self, row: int) -> Array:
         """Return the positions that each position of ``row`` may not attend to, bool ``[1, 1, sequence, sequence]``."""
@@ -132,22 +132,15 @@ def size(configuration: Mapping[str, object], key: str) -> int:
 
 def alike(ours: Inputs, theirs: Inputs) -> bool:
     """Return whether two steps have the same weights, rounding, batch and choices of experts, to the bit."""
-    of_batch = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
-    masks = [None if each.batch.causal else each.batch.attention_mask for each in (ours, theirs)]
-    if not all(equal(*pair) for pair in (*of_batch, masks)) or not ours.objective.same(theirs.objective):
+    if not ours.objective.same(theirs.objective) or set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
         return False
-    if set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
-        return False
+    pairs: list[tuple[Any, Any]] = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
+    masks = (None if each.batch.causal else each.batch.attention_mask for each in (ours, theirs))
     chosen, other = ours.choices or {}, theirs.choices or {}
-    if set(chosen) != set(other) or not all(equal(chosen[name], other[name]) for name in chosen):
+    if set(chosen) != set(other) or any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
         return False
-    if any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
-        return False
-    return all(equal(ours.weights[name], theirs.weights[name]) for name in ours.weights)
-
-
-def equal(ours: Array | None, theirs: Array | None) -> bool:
-    """Return whether two arrays are equal, or both None."""
-    if ours is None or theirs is None:
-        return ours is theirs
-    return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))
+    pairs += [(next(masks), next(masks)), *((chosen[name], other[name]) for name in chosen)]
+    # two missing arrays are equal too
+    return all(np.array_equal(*pair) for pair in pairs) and all(
+        np.array_equal(ours.weights[name], theirs.weights[name]) for name in ours.weights
+    )

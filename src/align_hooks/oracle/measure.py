@@ -16,9 +16,9 @@ from align_hooks.comparison.metrics.measures import ratio
 from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.oracle.inputs import Inputs
+from align_hooks.oracle.model import TRUTH
 from align_hooks.oracle.passes import Pass
 from align_hooks.oracle.points import PointRows
-from align_hooks.oracle.precision import TRUTH
 from align_hooks.oracle.recorded import Recorded
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Table
@@ -50,13 +50,27 @@ class Sums:
     numbers: NDArray[np.float64] | None = None
     """The truth's sketch; None where no side has one."""
 
+    def add(self, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
+        """Add some rows of the truth, the honest model's ``beside``, and each side's pair of truth and record."""
+        self.truth += squared(part.array)
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.honest += distance_squared(beside.array, part.array)
+            for side, (ours, theirs) in pairs.items():
+                self.truths[side] = self.truths.get(side, 0.0) + squared(ours)
+                self.errors[side] = self.errors.get(side, 0.0) + distance_squared(theirs, ours)
+            if len(pairs) > 1:
+                (_, first), (_, second) = pairs.values()
+                self.between = (self.between or 0.0) + distance_squared(second, first)
+
     def sketched(self) -> dict[Side, float]:
         """Return the error of each side that has a sketch."""
         if self.numbers is None:
             return {}
         square, sums = self.numbers[:1], self.numbers[1:]
-        truths = {side: np.concatenate([square * factor**2, sums * factor]) for side, (factor, _) in self.sketches.items()}
-        return {side: error_of_sketches(truths[side], found) for side, (_, found) in self.sketches.items()}
+        return {
+            side: error_of_sketches(np.concatenate([square * factor**2, sums * factor]), found)
+            for side, (factor, found) in self.sketches.items()
+        }
 
 
 @dataclass
@@ -68,8 +82,8 @@ class RouterChoices:
     """Tokens that the honest model gives to other experts."""
     others: dict[Side, float] = field(default_factory=dict)
     """Tokens that a side gives to other experts; of a side with counts alone, at least so many."""
-    counts: Array | None = None
-    """The truth's tokens of each expert; None before the first rows."""
+    counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The truth's tokens of each expert."""
 
     def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded]) -> None:
         """Add some rows of the truth, and the same rows of the honest model, ``beside``."""
@@ -84,18 +98,12 @@ class RouterChoices:
             elif part.point in recorded.counts:
                 self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
 
-    def distances(self, compute_type: str) -> dict[Side, TruthDistance]:
-        """Return how far each side is from the choices of the truth."""
-        return {side: choice(count, self.tokens, self.honest, compute_type=compute_type) for side, count in self.others.items()}
-
 
 PassSums = dict[Key, Sums | RouterChoices]
 
 
-def summed(ours: Array | None, theirs: Array) -> Array:
+def summed(ours: Array, theirs: Array) -> Array:
     """Return the sum of two counts by expert; the shorter one lacks the last experts."""
-    if ours is None:
-        return theirs
     total = np.zeros(max(len(ours), len(theirs)), np.int64)
     total[: len(ours)] += ours
     total[: len(theirs)] += theirs
@@ -134,7 +142,7 @@ def _summed(
             continue
         of_point = sums.setdefault(key, Sums())
         assert isinstance(of_point, Sums)
-        add(of_point, part, beside, pairs)
+        of_point.add(part, beside, pairs)
         if sketches:
             numbers = truth_sketch(part, sequence)
             of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers  # sketches of rows add up
@@ -153,23 +161,15 @@ def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
     return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
 
 
-def add(sums: Sums, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
-    """Add some rows of the truth, the honest model's ``beside``, and each side's pair of truth and record."""
-    sums.truth += squared(part.array)
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums.honest += squared(beside.array - part.array) if beside.array.shape == part.array.shape else math.nan
-        for side, (ours, theirs) in pairs.items():
-            sums.truths[side] = sums.truths.get(side, 0.0) + squared(ours)
-            sums.errors[side] = sums.errors.get(side, 0.0) + (squared(theirs - ours) if ours.shape == theirs.shape else math.nan)
-        if len(pairs) > 1:
-            (_, first), (_, second) = pairs.values()
-            sums.between = (sums.between or 0.0) + (squared(second - first) if first.shape == second.shape else math.nan)
-
-
 def squared(array: Array) -> float:
     """Return the sum of an array's squares, fp64."""
     flat = array.reshape(-1)
     return float(flat @ flat)
+
+
+def distance_squared(ours: Array, theirs: Array) -> float:
+    """Return the squared distance of two arrays; NaN where their shapes differ."""
+    return squared(ours - theirs) if ours.shape == theirs.shape else math.nan
 
 
 def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
@@ -179,7 +179,9 @@ def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
     for (point, kind), of_point in sums.items():
         if isinstance(of_point, RouterChoices):
             if of_point.others:
-                yield JudgedPoint(point, kind, of_point.distances(inputs.compute_type))
+                wrong = of_point.others.items()
+                found = {side: choice(n, of_point.tokens, of_point.honest, compute_type=inputs.compute_type) for side, n in wrong}
+                yield JudgedPoint(point, kind, found)
             continue
         honest = ratio(math.sqrt(of_point.honest), math.sqrt(of_point.truth))
         distances: dict[Side, TruthDistance] = {}

@@ -93,9 +93,9 @@ class LayerProbe(TorchFunctionMode):
         self._removed = [modules[own].register_forward_hook(self._output_of(own)) for own in OUTPUTS if own in modules]
         self._removed += [modules[own].register_forward_pre_hook(self._input_of(point)) for own, point in INPUTS.items() if own in modules]
         if "mlp.experts" in modules:
-            self._removed += [modules["mlp.gate"].register_forward_pre_hook(self._routing(True))]
-            self._removed += [modules["mlp.gate"].register_forward_hook(self._routing(False))]
-            self._removed += [each.register_forward_hook(self._of_expert(index)) for index, each in enumerate(modules["mlp.experts"])]
+            self._removed += [modules["mlp.gate"].register_forward_pre_hook(lambda *_: setattr(self, "_routes", True))]
+            self._removed += [modules["mlp.gate"].register_forward_hook(lambda *_: setattr(self, "_routes", False))]
+            self._removed += [expert.register_forward_hook(self._expert_of(index)) for index, expert in enumerate(modules["mlp.experts"])]
             self._removed += [modules["mlp"].register_forward_hook(self._output_of("mlp"))]
         if "self_attn" in modules:
             setattr(modules["self_attn"], PROBE, self)
@@ -142,30 +142,20 @@ class LayerProbe(TorchFunctionMode):
         return array
 
     def _output_of(self, point: str) -> Callable[..., None]:
-        def hook(module: Any, given: Any, output: Any) -> None:
-            self.see(point, output[0] if isinstance(output, tuple) else output)
-
-        return hook
+        return lambda module, given, output: self.see(point, output[0] if isinstance(output, tuple) else output)
 
     def _input_of(self, point: str) -> Callable[..., None]:
         return lambda module, given: self.see(point, given[0])
 
-    def _routing(self, begins: bool) -> Callable[..., None]:
-        def hook(*given: Any) -> None:
-            self._routes = begins
-
-        return hook
-
-    def _of_expert(self, index: int) -> Callable[..., None]:
-        def hook(module: Any, given: Any, output: torch.Tensor) -> None:
-            self._expert = (index, output)
-
-        return hook
+    def _expert_of(self, index: int) -> Callable[..., None]:
+        return lambda module, given, output: setattr(self, "_expert", (index, output))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "")
         if self.logits is not None and name == "topk" and self._expert is None and tuple(args[0].shape) == tuple(self.logits.shape):
-            result = self._chosen(args[0], result)
+            self.choice = result.indices
+            if self._given is not None and self._given.shape == self.choice.shape:
+                result = (args[0].gather(-1, self._given), self._given)
         if self._routes and name == "linear":
             self.logits = result
             self.see("mlp.gate", result)
@@ -178,13 +168,6 @@ class LayerProbe(TorchFunctionMode):
             self.see(f"mlp.experts.{self._expert[0]}", self._expert[1], lambda tensor: tensor, args[2])
             self._expert = None
         return result
-
-    def _chosen(self, scores: torch.Tensor, best: Any) -> Any:
-        """Return the scores and the numbers of each token's experts, as ``topk`` does."""
-        self.choice = best.indices
-        if self._given is None or self._given.shape != best.indices.shape:
-            return best
-        return (scores.gather(-1, self._given), self._given)
 
 
 def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
