@@ -22,7 +22,7 @@ def doctor(
         str | None, Positional(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run")
     ] = None,
     python: Annotated[str | None, Option(help="the interpreter that will train, where it is not this one")] = None,
-    everything: Annotated[bool, Option("--all", help="list every hook and its seam")] = False,
+    everything: Annotated[bool, Option("--all", help="list every hook and its patch point")] = False,
     json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
     """Say whether a run would start here, and why not.

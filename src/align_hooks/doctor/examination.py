@@ -29,7 +29,6 @@ from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
 from align_hooks.settings import PREFIX, Settings
 
-READY, NOT_READY = 0, 1
 EXTRAS = {"html": ("jinja2", "markupsafe", "vl_convert"), "tokenizer": ("tokenizers",)}
 """The modules that each extra brings."""
 
@@ -63,7 +62,7 @@ class Examination:
     @property
     def exit_code(self) -> int:
         """0 ready, 1 not ready."""
-        return NOT_READY if self.problems else READY
+        return 1 if self.problems else 0
 
 
 def examine(given: str | None, environment: Mapping[str, str], *, python: str | None = None) -> Examination:
@@ -82,11 +81,13 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     space: tuple[str, ...] = ()
     if settings is not None:
         size = size or _size_of_sources(settings)
-        problems += _of_configuration(run, settings, frameworks, environment)
+        if run.configuration is not None and run.side is not None:
+            versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
+            problems += _of_configuration(run.side, run, run.configuration, settings, versions, environment)
         able = [framework for framework in installed if not framework.problems]
         if settings.device != "cpu" and able and not any(framework.devices for framework in able):
             problems.append("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal")
-        notes += tuple(filter(None, [unknown(settings, size), *_notes(run, settings)]))
+        notes += tuple(filter(None, [unknown(settings, size), *(_notes(run.configuration, settings) if run.configuration else ())]))
         sides = {wanted} if wanted is not None else {framework.side for framework in installed}
         devices = [device for framework in installed for device in framework.devices]
         needs = [disk(settings, size), *(need for side in sorted(sides) for need in memory(side, settings, size, devices))]
@@ -178,32 +179,28 @@ def _size_of_sources(settings: Settings) -> Size | None:
 
 
 def _of_configuration(
-    run: JobDescription, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]
-) -> list[str]:
-    """Return the problems of the configuration: refusals of its side, and files that are missing."""
-    if run.configuration is None or run.side is None:
-        return []
-    versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
-    from_here = run.script is not None or not run.configuration.program
+    side: str,
+    run: JobDescription,
+    configuration: Configuration,
+    settings: Settings,
+    versions: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> Iterator[str]:
+    """Yield the problems of a configuration: refusals of its side, and files that are missing."""
     processes = None  # not known: a node that trains may be one of several
-    if settings.device == "cpu" and not run.configuration.program:
+    if settings.device == "cpu" and not configuration.program:
         with suppress(SettingsError):  # a problem already
             processes = Launch.from_environment(environment).world_size
-    return [
-        *unlocated(run.configuration),
-        *too_few(run.configuration, processes),
-        *refused(run.side, run.configuration, settings, versions),
-        *missing(run.configuration, settings, from_here=from_here),
-    ]
+    yield from unlocated(configuration)
+    yield from too_few(configuration, processes)
+    yield from refused(side, configuration, settings, versions)
+    yield from missing(configuration, settings, from_here=run.script is not None or not configuration.program)
 
 
-def _notes(run: JobDescription, settings: Settings) -> Iterator[str]:
-    """Yield facts of the configuration that are no problem, such as a checkpoint from which the run goes on."""
-    if run.configuration is None:
-        return
-    yield resumes(run.configuration)
-    if own := own_names(run.configuration, settings):
-        yield own
-    if settings.device == "cpu" and known(run.configuration, "bf16") is True:
-        where = run.configuration.values["bf16"].where
+def _notes(configuration: Configuration, settings: Settings) -> Iterator[str | None]:
+    """Yield facts of a configuration that are no problem, such as a checkpoint from which the run goes on."""
+    yield resumes(configuration)
+    yield own_names(configuration, settings)
+    if settings.device == "cpu" and known(configuration, "bf16") is True:
+        where = configuration.values["bf16"].where
         yield f"{where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"

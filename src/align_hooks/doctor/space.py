@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from align_hooks.doctor.seams import Device
+from align_hooks.doctor.patch_points import Device
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.variables import existing
 from align_hooks.quantities.kind import Quantity
