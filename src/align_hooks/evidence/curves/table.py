@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from align_hooks.errors import RecordError, shown
-from align_hooks.evidence.curves.series import Found, listed, spelled
-from align_hooks.evidence.curves.tags import STEPS
+from align_hooks.evidence.curves.series import STEPS, Found, listed, spelled
 from align_hooks.record.format.files import in_words, list_folder
 from align_hooks.regular import ReadLimits, lines_of, whole_number
 
@@ -40,9 +39,8 @@ def read_tables(source: Path) -> Found:
     :raises RecordError: a table has no column of steps, curves of several runs, or a step that is no number.
     """
     folder = source if source.is_dir() else None
-    files = list_folder(source) if folder else [source]
     curves: dict[str, dict[int, float]] = defaultdict(dict)
-    for file in files:
+    for file in list_folder(source) if folder else [source]:
         if not file.name.startswith("."):
             for name, step, value in points(file, folder):
                 curves[name][step] = value
@@ -55,23 +53,25 @@ def read_tables(source: Path) -> Found:
     return Found(named, str(source), first=1 if FRAMEWORKS & {*map(spelled, named)} else None)
 
 
-def points(file: Path, folder: Path | None = None) -> Iterator[tuple[str, int, float]]:
+def points(file: Path, folder: Path | None) -> Iterator[tuple[str, int, float]]:
     """Yield name, step and value of every number of a table."""
-    numbered = 0
+    is_empty = True
     for number, record in enumerate(records(file, folder), 2):
         column = next((name for name in record if name.lower() in STEPS), None)
         if column is None:
             raise RecordError(f"{file}:{number} has no column of steps, {listed(STEPS)}; it has {listed(list(record))}")
-        step = integer(record[column], f"{file}:{number}")
+        step = real(record[column])
+        if step is None or step != step or step % 1 or not 0 <= step < 1e15:
+            raise RecordError(f"{file}:{number} has {str(record[column])[:40]!r} as its step, which is no number of one")
         for name, cell in record.items():
             if cell != "" and name != column and not name.endswith(SPREAD) and (value := real(cell)) is not None:
-                numbered += 1
-                yield name, step, value
-    if not numbered:
+                is_empty = False
+                yield name, int(step), value
+    if is_empty:
         raise RecordError(f"{file} holds no number of a step")
 
 
-def records(file: Path, folder: Path | None = None) -> Iterator[Mapping[str, object]]:
+def records(file: Path, folder: Path | None) -> Iterator[Mapping[str, object]]:
     """Yield the rows of a table by the names of its columns; raises RecordError for a file that is no table."""
     cells = 0
     try:
@@ -98,14 +98,6 @@ def of_json(lines: Iterable[str], file: Path) -> Iterator[Mapping[str, object]]:
         if not isinstance(record, dict):
             raise RecordError(f"{file}:{number} is no object of JSON")
         yield record
-
-
-def integer(cell: object, where: str) -> int:
-    """Return the step in a cell; raises RecordError for any other value."""
-    value = real(cell)
-    if value is None or value != value or value % 1 or not 0 <= value < 1e15:
-        raise RecordError(f"{where} has {str(cell)[:40]!r} as its step, which is no number of one")
-    return int(value)
 
 
 def real(cell: object) -> float | None:

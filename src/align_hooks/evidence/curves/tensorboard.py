@@ -25,8 +25,8 @@ def is_tensorboard(source: Path) -> bool:
 def _folders(source: Path) -> list[Path]:
     """Return the directories with events: a directory and its ``rank_N``."""
     inside = list_folder(source) if source.is_dir() else []
-    places = [source, *(place for place in inside if place.name.startswith("rank_") and is_folder_in(place, source))] if inside else []
-    return [place for place in places if any(EVENTS in file.name for file in list_folder(place))]
+    ranks = (place for place in inside if place.name.startswith("rank_") and is_folder_in(place, source))
+    return [place for place in (source, *ranks) if inside and any(EVENTS in file.name for file in list_folder(place))]
 
 
 def read_events(source: Path) -> Found:
@@ -39,7 +39,7 @@ def read_events(source: Path) -> Found:
         raise RecordError(f"{source} has events of {len(folders)} ranks, each of its own loss; name one, {folders[0]} or another")
     source = folders[0] if folders else source
     try:
-        refuse_unread(source)
+        _refuse_unread(source)
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
         raise RecordError(f"{source} is of TensorBoard, which is not installed; pip install 'align-hooks[tensorboard]'") from None
@@ -59,15 +59,16 @@ def read_events(source: Path) -> Found:
     again = sum(len(of_tag) - len(curves[tag]) for tag, of_tag in points.items())
     notes = [f"{again} points were logged again for the same step, by a resumed run: the later ones count"] if again else []
     if samples := over_samples(points):
-        curves["consumed_samples"] = {step: float(count) for step, count in samples.items()}
+        curves["consumed_samples"] = samples
     return Found(curves, str(source), first=1, resolution=FLOAT32, notes=notes)
 
 
-def refuse_unread(source: Path) -> None:
+def _refuse_unread(source: Path) -> None:
     """Raise ValueError or OSError for irregular or too large event files: TensorBoard opens any file of the name, and reads all of it."""
     folder, size = source if source.is_dir() else None, 0
-    for file in [file for file in list_folder(source) if EVENTS in file.name] if folder else [source]:
-        with open_regular(file, folder) as events:
-            size += os.fstat(events.fileno()).st_size
+    for file in list_folder(source) if folder else [source]:
+        if EVENTS in file.name or not folder:
+            with open_regular(file, folder) as events:
+                size += os.fstat(events.fileno()).st_size
     if size > ReadLimits.FILE:
         raise ValueError(f"its events are larger than {ReadLimits.FILE} bytes")

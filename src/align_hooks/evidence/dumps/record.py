@@ -17,7 +17,7 @@ import numpy as np
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.evidence.dumps.entry import DumpEntry, Statistics
+from align_hooks.evidence.dumps.entry import Statistics
 from align_hooks.evidence.dumps.read import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.recording import recording, row_of
@@ -32,6 +32,7 @@ from align_hooks.record.write.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 COMPUTE = ("float32", "bfloat16", "float16", "float64")
+"""Types in which a run may compute: the most frequent one of a dump is taken."""
 MOST_STEPS = 100_000
 """Most steps from the first to the last of a dump."""
 
@@ -76,9 +77,10 @@ def convert_dump(
     if steps[-1] - steps[0] >= MOST_STEPS:
         raise RecordError(f"{source} is of steps {steps[0]} to {steps[-1]}, more than {MOST_STEPS}; name one step's directory")
     asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ranges(steps), f"{PREFIX}RUN": str(run)})
+    types = [part.dtype for value in points.values for part in value.parts]
     facts = {
         "converted": {"dump": well_formed(str(source.resolve())), "tool": dump.tool, "modules": points.framework},
-        "training": {"compute_type": _compute_type([part for value in points.values for part in value.parts])},
+        "training": {"compute_type": max((name for name in COMPUTE if name in types), key=types.count, default=None)},
         "notes": list(points.notes),
     }
     with recording(run, dump.side, asked, facts, range(steps[0], steps[-1] + 1)) as writer:
@@ -88,12 +90,6 @@ def convert_dump(
     gradients = sum(value.gradient for value in points.values)
     statistics = sum(not value.has_numbers for value in points.values)
     return DumpSummary(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, statistics, points.notes)
-
-
-def _compute_type(parts: Sequence[DumpEntry]) -> str | None:
-    """Return the most frequent type of :data:`COMPUTE` in a dump; None where there is none."""
-    types = [part.dtype for part in parts]
-    return max((name for name in COMPUTE if name in types), key=types.count, default=None)
 
 
 def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: float) -> None:
@@ -140,17 +136,14 @@ def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:
 
 def _of_statistics(statistics: Statistics, elements: int) -> Numbers:
     """Return the numbers that follow from statistics; NaN for the others."""
-    least, most, norm = statistics.minimum, statistics.maximum, statistics.norm
+    known = (statistics.minimum, statistics.maximum, statistics.mean, statistics.norm)
+    least, most, mean, norm = (np.nan if value is None else value for value in known)
     numbers = np.full(NUMBERS, np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
-        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, _known(least), _known(most)
-        numbers[SUM], numbers[SQUARES] = _known(statistics.mean) * elements, np.square(_known(norm))
-        if math.isinf(numbers[SQUARES]) and not math.isinf(_known(norm)):
+        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, least, most
+        numbers[SUM], numbers[SQUARES] = mean * elements, np.square(norm)
+        if math.isinf(numbers[SQUARES]) and not math.isinf(norm):
             numbers[SQUARES] = np.nan  # the square exceeds the largest double
-    finite = np.isfinite([value for value in (least, most, norm) if value is not None]).all()
-    numbers[NOT_FINITE] = 0 if finite else 1  # at least
+    is_odd = any(value is not None and not math.isfinite(value) for value in (statistics.minimum, statistics.maximum, statistics.norm))
+    numbers[NOT_FINITE] = int(is_odd)  # at least
     return numbers
-
-
-def _known(value: float | None) -> float:
-    return np.nan if value is None else value
