@@ -12,9 +12,8 @@ from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.messages import message, with_commands
 from align_hooks.report.console import paragraph
 from align_hooks.report.ladder_text import as_json, render, render_rung
-from align_hooks.scenarios.climb import climb, conclusion, outcome
-from align_hooks.scenarios.plan import read_plan
-from align_hooks.scenarios.rung import script, write_config
+from align_hooks.scenarios.climb import climb, conclusion
+from align_hooks.scenarios.plan import read_plan, script, write_config
 
 
 @app.command()
@@ -48,10 +47,10 @@ def ladder(
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
         render_rung(step, console)
-        if not step.is_whole and not (to_the_end or asked.to_the_end):
+        if not step.may_go_on and not (to_the_end or asked.to_the_end):
             break
     render(asked, steps, conclusion(steps), console)
-    code = outcome(steps)
+    code = next((step.result.exit_code for step in steps if step.result.exit_code), 0)  # of the first that is not aligned
     about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
     written("--json", json, lambda: {**about, "rungs": [as_json(step) for step in steps]})
     raise SystemExit(code)

@@ -9,13 +9,12 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.curves.series import scalars_of
 from align_hooks.evidence.curves.table import is_table, read_tables
 from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
-from align_hooks.evidence.local_norms import local_norms
+from align_hooks.evidence.local_norms import Norms, local_norms
 from align_hooks.evidence.logs import COLOURS, TrainingLog, read_log
 from align_hooks.evidence.recording import Scalars, recording
 from align_hooks.process.paths import well_formed
@@ -36,15 +35,15 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[TrainingLo
     content = read(log)
     text = re.sub(r"\r+\n?", "\n", content.decode("utf-8", "replace"))
     parsed = read_log(text, log.name)
-    squared: Mapping[int, Mapping[str, float]] = {}
-    resolution, named = dict(parsed.resolution), None
+    squared: Norms = {}
+    shards: Sequence[Shard] = ()
+    resolution = dict(parsed.resolution)
+    source = {"log": well_formed(str(log.resolve())), "sha256": hashlib.sha256(content).hexdigest()}
     if names is not None:
         named = open_run(names)
         squared, resolution["local_norms"], notes = local_norms(COLOURS.sub("", text), parsed.lines, named, log.name)
         parsed.notes.extend(notes)
-    source = {"log": well_formed(str(log.resolve())), "sha256": hashlib.sha256(content).hexdigest()}
-    source |= {"names": well_formed(str(named.path))} if named is not None else {}
-    shards = named.shards(0) if named is not None else ()
+        source["names"], shards = well_formed(str(named.path)), named.shards(0)
     write(run, replace(parsed, resolution=resolution), source, shards, squared)
     return parsed, sorted(squared)
 
@@ -64,20 +63,14 @@ def is_curves(source: Path) -> bool:
     return source.exists() and (is_tensorboard(source) or is_table(source))
 
 
-def write(
-    run: Path,
-    scalars: Scalars,
-    source: Mapping[str, str],
-    shards: Sequence[Shard] = (),
-    squared: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
-) -> None:
+def write(run: Path, scalars: Scalars, source: Mapping[str, str], shards: Sequence[Shard] = (), squared: Norms | None = None) -> None:
     """Write rows of scalars, and the ``squared`` sums of the gradients of ``shards`` by step, as a record of one rank."""
     steps = [int(row["step"] or 0) for row in scalars.rows]
     facts = {"converted": source, "planned_steps": len(steps), "resolution": scalars.resolution, "notes": scalars.notes}
     with recording(run, scalars.side, Settings(), facts, range(steps[0], steps[-1] + 1), shards) as writer:
         for step, row in zip(steps, scalars.rows, strict=True):
             writer.scalars(row)
-            if step in squared:
+            if squared and step in squared:
                 writer.local_norms(step, "reduced", squared[step])  # on one rank there is nothing to reduce
 
 

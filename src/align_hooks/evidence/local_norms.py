@@ -32,9 +32,8 @@ def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: st
     :raises RecordError: the log has no local norms, two of a step, those of one rank of several, or those of another model.
     """
     if SEVERAL in text:
-        raise RecordError(
-            f"{log} is of one of several ranks, whose local norms are of gradients not yet reduced; give the log of a run on one"
-        )
+        why = "whose local norms are of gradients not yet reduced; give the log of a run on one"
+        raise RecordError(f"{log} is of one of several ranks, {why}")
     order, coarsest, line, before = ordered(names), 0.0, 1, 0
     by_step: dict[int, dict[str, float]] = {}
     for block in BLOCK.finditer(text):
@@ -44,9 +43,8 @@ def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: st
             break
         squared, step = _named(block, order, f"{log}:{line}", names), lines[after][1]
         if repr(by_step.setdefault(step, squared)) != repr(squared):
-            raise RecordError(
-                f"{log}:{line} has other local norms of iteration {step + 1} than stand above: give the log of one run, and one rank"
-            )
+            others = f"other local norms of iteration {step + 1} than stand above"
+            raise RecordError(f"{log}:{line} has {others}: give the log of one run, and one rank")
         coarsest = max([coarsest, *map(coarse, block["sums"].split())])
     if not by_step:
         broken = next((line for line in text.splitlines() if "norm_size:" in line), "")
@@ -60,9 +58,8 @@ def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Ru
     """Return one step's squared sums by canonical name."""
     sizes = [int(size) for size in re.findall(COUNT, block["sizes"])]
     if len(sizes) != len(order):
-        raise RecordError(
-            f"{where} has local norms of {len(sizes)} parameters, the model of {names.path} has {len(order)}: name another record"
-        )
+        counts = f"{len(sizes)} parameters, the model of {names.path} has {len(order)}"
+        raise RecordError(f"{where} has local norms of {counts}: name another record")
     for (name, elements), size in zip(order.items(), sizes, strict=True):
         if elements != size:
             raise RecordError(f"{where} has {size} elements where {name} of {names.path} has {elements}: name a record of the same model")
@@ -86,11 +83,9 @@ def ordered(names: Run) -> dict[str, int]:
     listed = list(names.facts.optimizer.by_parameter()) if names.facts.optimizer else []
     native: dict[str, str] = {}
     for name, shard in shards.items():
-        first = native.setdefault(shard.native, name)
-        if first != name:
-            raise RecordError(
-                f"{names.path}: {shard.native} holds {first} and {name} as one, and the log has one number of both; it cannot tell"
-            )
+        if (first := native.setdefault(shard.native, name)) != name:
+            both = f"{shard.native} holds {first} and {name} as one, and the log has one number of both"
+            raise RecordError(f"{names.path}: {both}; it cannot tell")
     return {name: shards[name].elements for name in listed if name in shards}
 
 

@@ -16,10 +16,10 @@ import csv
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, DumpEntry, Statistics
@@ -45,6 +45,8 @@ HEAD = ("Op Type", "Op Name", "Timestamp", "Slot", "Data Type", "Shape")
 SIDE = ("IO", "Input/Output")
 COLUMNS = {"Max Value": "maximum", "Min Value": "minimum", "Avg Value": "mean", "L2Norm Value": "norm"}
 SHAPE = re.compile(r"\(?((?:\d{1,18},? ?)*)\)?")
+T = TypeVar("T", int, float)
+INTEGER = re.compile(r"[0-9]{1,20}")
 NUMBER = re.compile(r"[-+]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE)
 
 
@@ -202,33 +204,19 @@ def _row(cells: Mapping[str, str], side: str, complete: bool, where: str) -> _Ro
         sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
         if math.prod(sizes) >= MOST_ELEMENTS:
             raise ValueError("its shape is of more elements than any tensor has")
-        return _Row(
-            cells["Op Type"],
-            cells["Op Name"].replace("/", "_"),
-            _integer(cells["Timestamp"]),
-            cells[side],
-            str(_integer(cells["Slot"])),
-            cells["Data Type"].lower(),
-            sizes,
-            Statistics(**{field: _number(cells[name]) for name, field in COLUMNS.items() if name in cells}),
-        )
+        time, slot = (_number(cells[name], INTEGER, "whole number", int) for name in ("Timestamp", "Slot"))
+        there = {name: cells[name] for name in COLUMNS if cells.get(name, "").strip() not in ("", "null")}  # else MindSpore has none
+        statistics = Statistics(**{COLUMNS[name]: _number(cell.strip(), NUMBER, "number", float) for name, cell in there.items()})
+        name = cells["Op Name"].replace("/", "_")
+        return _Row(cells["Op Type"], name, time, cells[side], str(slot), cells["Data Type"].lower(), sizes, statistics)
     except (KeyError, ValueError) as error:
         raise RecordError(f"{where} is no row of MindSpore's {STATISTIC} ({shown(in_words(error))}); {AGAIN}") from None
 
 
-def _integer(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,20}", text):
-        raise ValueError(f"{text[:40]!r} is no whole number")
-    return int(text)
-
-
-def _number(text: str) -> float | None:
-    """Return a statistic; None where MindSpore has none of this type."""
-    if text.strip() in ("", "null"):
-        return None
-    if not NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{text[:40]!r} is no number")
-    return float(text)
+def _number(text: str, pattern: re.Pattern[str], what: str, kind: Callable[[str], T]) -> T:
+    if not pattern.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no {what}")
+    return kind(text)
 
 
 def _scopes(path: Path) -> Mapping[str, str]:

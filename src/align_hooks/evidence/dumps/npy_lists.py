@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
 from align_hooks.errors import RecordError
@@ -34,7 +33,7 @@ def holds(path: Path) -> bool:
 
 
 def read_list(path: Path, side: str) -> Dump:
-    """Read the arrays of a list by ``side``, ``torch`` or ``ms``.
+    """Read the arrays of a list by ``side``, ``torch`` or ``ms``; arrays of one name are calls in the order of their numbers.
 
     :raises RecordError: a file is no complete array, there are too many, or they are the guide's nameless ``grad_N.npy``.
     """
@@ -45,7 +44,18 @@ def read_list(path: Path, side: str) -> Dump:
             raise RecordError(f"{folder} holds more than {MOST} arrays; name one step's directory")
         if guide := next((name for name in names if OF_THE_GUIDE.fullmatch(name)), None):
             raise RecordError(f"{folder / guide} is a gradient with a number and no name; name a record of the same model with --names")
-        entries += _entries(folder, step, names)
+        by_name: dict[tuple[str, bool], list[tuple[int, str]]] = defaultdict(list)
+        for name in names:
+            if match := BEHIND.fullmatch(name) or BEFORE.fullmatch(name) or PLAIN.fullmatch(name):
+                module, number = match["name"], int(match.groupdict().get("number") or 0)
+                by_name[module.removesuffix(GRADIENT), module.endswith(GRADIENT)].append((number, name))
+        for (module, gradient), files in by_name.items():
+            direction, output = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
+            for call, (_, name) in enumerate(sorted(files)):
+                array = read_array(folder / name, headers_only=True, within=folder)
+                if array.dtype.kind == "f":
+                    where = (name, module, direction, output, "0", call, step)
+                    entries.append(DumpEntry(*where, array.shape, str(array.dtype), Statistics(), folder / name))
     return Dump(path, "a list of arrays", side, tuple(entries), {one.module: "" for one in entries if one.module}, by_hand=True)
 
 
@@ -61,22 +71,3 @@ def _lists(path: Path) -> list[tuple[Path, int]]:
 
 def _names(folder: Path) -> list[str]:
     return [one.name for one in list_folder(folder) if one.name.endswith(".npy")] if folder.is_dir() else []
-
-
-def _entries(folder: Path, step: int, names: Sequence[str]) -> list[DumpEntry]:
-    """Return the arrays of a directory; arrays of one name are calls in the order of their numbers."""
-    by_name: dict[tuple[str, bool], list[tuple[int, str]]] = defaultdict(list)
-    for name in names:
-        match = BEHIND.fullmatch(name) or BEFORE.fullmatch(name) or PLAIN.fullmatch(name)
-        if match is not None:
-            module, number = match["name"], int(match.groupdict().get("number") or 0)
-            by_name[module.removesuffix(GRADIENT), module.endswith(GRADIENT)].append((number, name))
-    entries = []
-    for (module, gradient), files in by_name.items():
-        direction, side = (BACKWARD, INPUT) if gradient else (FORWARD, OUTPUT)
-        for call, (_, name) in enumerate(sorted(files)):
-            array = read_array(folder / name, headers_only=True, within=folder)
-            if array.dtype.kind == "f":
-                where = (name, module, direction, side, "0", call, step)
-                entries.append(DumpEntry(*where, array.shape, str(array.dtype), Statistics(), folder / name))
-    return entries

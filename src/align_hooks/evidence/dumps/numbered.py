@@ -6,7 +6,6 @@ rank has the names in that order. The guide's snippet, as printed, saves the par
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -52,9 +51,8 @@ def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
     """Yield canonical name and gradient, fp32, of every tensor."""
     parameters, files = _parameters(named), _files(source)
     if len(files) != len(parameters):
-        raise RecordError(
-            f"{source} has {len(files)} gradients, the model of {named.path} has {len(parameters)} parameters; name its own record"
-        )
+        counts = f"{len(files)} gradients, the model of {named.path} has {len(parameters)} parameters"
+        raise RecordError(f"{source} has {counts}; name its own record")
     model = model_of(named.facts.model, named.path)
     padded = sum(shard.shape[0] for shard in named.shards(0) if shard.name in (model.family.embedding, model.family.embedding + PADDING))
     for file, (native, shapes) in zip(files, parameters.items(), strict=True):
@@ -65,15 +63,14 @@ def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
         except RefusedRun as error:
             raise RecordError(f"{file}: {error}") from None
         if {name: piece.shape for name, piece in pieces.items()} != shapes:
-            raise RecordError(
-                f"{file} is {list(array.shape)}, which is no gradient of {native} of {named.path}; name a record of its model"
-            )
+            what = f"which is no gradient of {native} of {named.path}"
+            raise RecordError(f"{file} is {list(array.shape)}, {what}; name a record of its model")
         yield from ((name, np.ascontiguousarray(piece)) for name, piece in pieces.items())
 
 
 def _files(source: Path) -> list[Path]:
     """Return the files by their numbers; raises RecordError unless these are complete from 0 or 1."""
-    numbered = {int(match[1]): one for one in list_folder(source) if (match := re.fullmatch(OF_THE_GUIDE, one.name))}
+    numbered = {int(match[1]): one for one in list_folder(source) if (match := OF_THE_GUIDE.fullmatch(one.name))}
     first = min(numbered, default=1)
     if missing := next((number for number in range(min(first, 1), first + len(numbered)) if number not in numbered), None):
         raise RecordError(f"{source / f'grad_{missing}.npy'} is missing; copy all of them, or save them again")
@@ -88,8 +85,8 @@ def _parameters(named: Run) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
     if named.facts.side != SIDE or named.world_size != 1 or named.facts.optimizer is None:
         raise RecordError(f"{named.path} is no record by Megatron-LM on one rank, whose order the numbers have; name one with --names")
     shards = {shard.name: shard for shard in named.shards(0) if shard.trainable}
-    names = [name for name in named.facts.optimizer.by_parameter() if name in shards]
-    parameters: dict[str, dict[str, tuple[int, ...]]] = {shards[name].native: {} for name in names}
+    listed = (shards[name].native for name in named.facts.optimizer.by_parameter() if name in shards)
+    parameters: dict[str, dict[str, tuple[int, ...]]] = {native: {} for native in listed}
     for name, shard in shards.items():
         if shard.native in parameters:
             parameters[shard.native][name] = shard.shape
