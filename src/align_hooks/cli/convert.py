@@ -14,9 +14,8 @@ from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.convert import convert as convert_log
 from align_hooks.evidence.convert import convert_curves, is_curves
-from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
-from align_hooks.evidence.dumps.read import is_dump
-from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.npy_lists import convert_gradients, is_numbered
+from align_hooks.evidence.dumps.record import convert_dump, is_dump
 from align_hooks.evidence.monitor import convert_monitored, is_monitored
 from align_hooks.evidence.recording import Scalars
 from align_hooks.report.console import command, paragraph

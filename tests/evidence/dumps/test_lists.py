@@ -13,8 +13,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.evidence.dumps.configure import dump_config
-from align_hooks.evidence.dumps.read import read_dump
-from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.record import convert_dump, read_dump
 from align_hooks.evidence.dumps.values import points_of
 from align_hooks.settings import Steps
 from comparison.conftest import stage

@@ -1,4 +1,4 @@
-"""A dump as a record of activations at the points of the model.
+"""A dump of any known tool as a record of activations at the points of the model.
 
 A tensor of the dump gives the record the tensor, its sums and its sketches. A tensor with only statistics gives elements, extremes, sum and
 squared sum, and NaN for sketches; such points are compared by their norms.
@@ -7,6 +7,7 @@ squared sum, and NaN for sketches; such points are compared by their norms.
 from __future__ import annotations
 
 import math
+import stat
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ import numpy as np
 
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.evidence.dumps.entry import Statistics
-from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.evidence.dumps import mindspore, msprobe, npy_lists
+from align_hooks.evidence.dumps.entry import Dump, Statistics
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
+from align_hooks.record.format.files import in_words, list_folder
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.ranges import ranges
 from align_hooks.record.read import activations
@@ -33,6 +35,11 @@ from align_hooks.settings import PREFIX, Settings
 
 COMPUTE = ("float32", "bfloat16", "float16", "float64")
 """Types in which a run may compute: the most frequent one of a dump is taken."""
+PICKLES = (".pkl", ".pickle")
+KNOWN = (
+    "a dump of msprobe (dump.json in stepN/rankM), of MindSpore (rank_N/NET/GRAPH/ITERATION with statistic.csv or .npy files), "
+    "or a list of .npy files"
+)
 MOST_STEPS = 100_000
 """Most steps from the first to the last of a dump."""
 
@@ -147,3 +154,42 @@ def _of_statistics(statistics: Statistics, elements: int) -> Numbers:
     is_odd = any(value is not None and not math.isfinite(value) for value in (statistics.minimum, statistics.maximum, statistics.norm))
     numbers[NOT_FINITE] = int(is_odd)  # at least
     return numbers
+
+
+def is_dump(path: Path) -> bool:
+    """Return whether a source is a dump, or the pickle of an older tool."""
+    if path.suffix in PICKLES:
+        return True
+    return path.is_dir() and (bool(_pickles(path)) or any(tool.holds(path) for tool in (msprobe, mindspore, npy_lists)))
+
+
+def read_dump(path: Path, side: str = "torch") -> Dump:
+    """Read a dump; ``side`` is for a list of arrays, which does not say.
+
+    :raises RecordError: there is no complete dump of a known tool, or there are pickles, which are never read.
+    """
+    if found := _pickles(path):
+        raise RecordError(
+            f"{found[0]} may be a pickle, and is never opened: reading one can run anything; dump again with msprobe "
+            f"(pip install mindstudio-probe), which writes dump.json"
+        )
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            raise RecordError(f"{path} is no directory; name {KNOWN}")
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; name {KNOWN}") from None
+    if msprobe.holds(path):
+        return msprobe.read_msprobe(path)
+    if mindspore.holds(path):
+        return mindspore.read_mindspore(path)
+    if npy_lists.holds(path):
+        return npy_lists.read_list(path, side)
+    raise RecordError(f"{path} is no dump that is known here; name {KNOWN}")
+
+
+def _pickles(path: Path) -> list[Path]:
+    """Return the pickles of msprobe's forerunner (``api_stack_dump.pkl``) at or below a path."""
+    if not path.is_dir():
+        return [path] if path.suffix in PICKLES else []
+    folders = [path, *(one for one in list_folder(path) if not one.is_symlink() and one.is_dir())]
+    return [one for folder in folders for one in list_folder(folder) if one.suffix in PICKLES and "dump" in one.name]
