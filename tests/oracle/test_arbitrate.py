@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from align_hooks import open_run  # noqa: E402
+from align_hooks import oracle as library  # noqa: E402
 from align_hooks.comparison.arbitration import Arbitration, PointKind, Ruling  # noqa: E402
 from align_hooks.errors import AlignHooksError, RecordError, UnsupportedVersion  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
-from align_hooks.oracle import library  # noqa: E402
 from align_hooks.oracle.arbitrate import arbitrate  # noqa: E402
 from invoked import command  # noqa: E402
 from oracle.models import ARGUMENTS, FAMILIES, batch_of, model_of, token_losses, weights_of  # noqa: E402

@@ -9,7 +9,7 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, progress, report_files, written
 from align_hooks.messages import message
-from align_hooks.oracle.library import refuse_lacking
+from align_hooks.oracle import refuse_lacking
 from align_hooks.record.reader import open_run
 from align_hooks.report.arbitration_machine import arbitration_as_json
 from align_hooks.report.arbitration_text import render_arbitration

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,5 @@ def alike(ours: Inputs, theirs: Inputs) -> bool:
     if set(chosen) != set(other) or any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
         return False
     pairs += [(next(masks), next(masks)), *((chosen[name], other[name]) for name in chosen)]
-    # two missing arrays are equal too
-    return all(np.array_equal(*pair) for pair in pairs) and all(
-        np.array_equal(ours.weights[name], theirs.weights[name]) for name in ours.weights
-    )
+    of_weights = ((ours.weights[name], theirs.weights[name]) for name in ours.weights)
+    return all(np.array_equal(*pair) for pair in chain(pairs, of_weights))  # two missing arrays are equal too

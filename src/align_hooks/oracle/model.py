@@ -37,6 +37,7 @@ class OracleModel:
         ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attention)
         try:  # transformers refuses the oddities of a stranger's config.json in many ways
             self.configuration = transformers.AutoConfig.for_model(**configuration)
+            self.layers, self.tied = int(self.configuration.num_hidden_layers), bool(self.configuration.tie_word_embeddings)
             self.skeleton = self._without_weights()
         except Exception as error:
             raise RecordError(f"transformers makes no model of the record's config.json: {in_a_line(error)}") from None
@@ -49,16 +50,6 @@ class OracleModel:
             for layer in range(self.predicting):
                 model.model.layers.append(predicting_layer(model.config, self.layers + layer))
         return model.to(DTYPES[self.precision]).eval()
-
-    @property
-    def layers(self) -> int:
-        """The number of the decoder's layers."""
-        return int(self.configuration.num_hidden_layers)
-
-    @property
-    def tied(self) -> bool:
-        """Whether the output layer has the embedding's weight."""
-        return bool(self.configuration.tie_word_embeddings)
 
     def part(self, name: str, *, trained: bool = False) -> Any:
         """Return a part by its name, with its weights, which keep gradients where ``trained``."""

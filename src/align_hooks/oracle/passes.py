@@ -34,6 +34,7 @@ Rows = list[torch.Tensor]
 class _LayerParts:
     """A layer of the model, and for multi-token prediction the embedding and the output that it shares."""
 
+    name: str
     ahead: int
     """Number of places between a token and the one that the layer predicts beyond the next; 0 of a decoder's layer."""
     layer: Any
@@ -114,7 +115,7 @@ class Pass:
         """Yield the values of a layer's points; append each row's output to ``leaving``."""
         parts = self._parts(number)
         for row, hidden in enumerate(entering):
-            probe = self._probe(number, parts.layer, row)
+            probe = self._probe(parts, row)
             with torch.no_grad(), probe:
                 leaving.append(self._layer(parts, probe, hidden, row))
             probe.close()
@@ -170,7 +171,7 @@ class Pass:
         """
         parts = self._parts(number, trained=True)
         for row in reversed(range(self.rows)):
-            probe, hidden = self._probe(number, parts.layer, row, backward=True), leaf(entering[row])
+            probe, hidden = self._probe(parts, row, backward=True), leaf(entering[row])
             with probe:
                 output = self._layer(parts, probe, hidden, row)
             arriving = torch.from_numpy(self._weights(row, parts.ahead)).to(output.dtype) if parts.ahead else flowing[row]
@@ -182,16 +183,16 @@ class Pass:
             probe.close()
             yield from probe.gradients(row)
             flowing[row] = flowing[row] + gradient(hidden) if parts.ahead else gradient(hidden)
-        yield from parameters(layer_name(number), parts.layer)
+        yield from parameters(parts.name, parts.layer)
         if parts.ahead:
             self._keep({**parts.output, f"{EMBEDDING}.weight": parts.embedding.weight})
 
     def _parts(self, number: int, *, trained: bool = False) -> _LayerParts:
-        ahead = max(number - self.model.layers + 1, 0)
-        layer = self.model.part(layer_name(number), trained=trained)
+        name, ahead = f"model.layers.{number}", max(number - self.model.layers + 1, 0)
+        layer = self.model.part(name, trained=trained)
         if not ahead:
-            return _LayerParts(ahead, layer)
-        return _LayerParts(ahead, layer, self.model.part(EMBEDDING, trained=trained), self.model.output(trained=trained))
+            return _LayerParts(name, ahead, layer)
+        return _LayerParts(name, ahead, layer, self.model.part(EMBEDDING, trained=trained), self.model.output(trained=trained))
 
     def _layer(self, parts: _LayerParts, probe: LayerProbe, hidden: torch.Tensor, row: int) -> torch.Tensor:
         """Return the output of a layer for a row's hidden states; of a layer for multi-token prediction, each token's loss."""
@@ -202,29 +203,26 @@ class Pass:
         probe.see("shared_head.head", logits)
         return losses
 
-    def _probe(self, number: int, layer: Any, row: int, *, backward: bool = False) -> LayerProbe:
+    def _probe(self, parts: _LayerParts, row: int, *, backward: bool = False) -> LayerProbe:
         """Return a probe of a layer, which gives tokens to the run's own experts where these are on record."""
-        choices = (self.inputs.choices or {}).get(f"{layer_name(number)}.mlp.gate")
+        choices = (self.inputs.choices or {}).get(f"{parts.name}.mlp.gate")
         given = None if choices is None else choices[row]
-        return LayerProbe(layer_name(number), layer, self.sequence, backward=backward, given=given)
+        return LayerProbe(parts.name, parts.layer, self.sequence, backward=backward, given=given)
 
     def _block(self, probe: LayerProbe, layer: Any, hidden: torch.Tensor, row: int) -> torch.Tensor:
         """Return the output of a decoder's layer for a row's hidden states."""
         hidden = hidden.view_as(hidden)  # its gradient is the layer's alone, whatever else uses the hidden states
         probe.see("input", hidden)
+        forbidden = torch.from_numpy(self.inputs.hidden(row).copy())
+        # added to the scores of attention
+        mask = torch.zeros(forbidden.shape, dtype=hidden.dtype).masked_fill_(forbidden, torch.finfo(hidden.dtype).min)
         try:  # a setting of an odd kind shows where the model computes with it
-            output = layer(hidden, attention_mask=self._mask(row), position_embeddings=self._angles)
+            output = layer(hidden, attention_mask=mask, position_embeddings=self._angles)
         except Exception as error:
             raise RecordError(f"Hugging Face's model of the record's config.json does not run: {in_a_line(error)}") from error
         output = output[0] if isinstance(output, tuple) else output
         probe.see("", output)
         return output
-
-    def _mask(self, row: int) -> torch.Tensor:
-        """Return the addend to the attention scores of a row: 0, or the lowest number where attention is forbidden."""
-        forbidden = torch.from_numpy(self.inputs.hidden(row).copy())
-        dtype = self.states[0][0].dtype
-        return torch.zeros(forbidden.shape, dtype=dtype).masked_fill_(forbidden, torch.finfo(dtype).min)
 
     def _ids(self, row: int, ahead: int) -> torch.Tensor:
         """Return a row's tokens, so many places ahead."""
@@ -253,11 +251,6 @@ class Pass:
         for name, weight in weights.items():
             if weight.grad is not None:
                 self._kept[name] = self._kept[name] + weight.grad if name in self._kept else weight.grad
-
-
-def layer_name(number: int) -> str:
-    """Return the name of a layer."""
-    return f"model.layers.{number}"
 
 
 def leaf(hidden: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +14,7 @@ from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.activations import Activations
 from align_hooks.record.read.batch import Batch
-from align_hooks.record.read.sums import Sketches
-from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run
 
 
@@ -26,35 +22,27 @@ class Recorded:
     """The values of a run's ``step`` at points, whose gradients are judged where ``gradients`` says so."""
 
     def __init__(self, run: Run, step: int, batch: Batch, *, gradients: bool) -> None:
-        self.run, self.step, self.batch = run, step, batch
         row = run.row(step)
+        self.batch, self.holds_token_losses = batch, batch.token_losses is not None
         self.judges_gradients = gradients and not (row is not None and row.skipped)
         self._terms = (row.terms if row is not None else None) or {}
-        ranks = max((manifest.size("dp") for manifest in run.manifests.values()), default=1)
+        self.choices: Mapping[str, Array] = run.routing(step) if step in run.steps_of(ROUTING.name) else {}
+        """Router name to the experts of each token; empty where they are not on record."""
+        self.counts: Mapping[str, Array] = {} if run.made_by_hand else run.expert_counts(step)
+        """Router name to the number of each expert's tokens."""
+        self.activations = run.activations(step) if step in run.steps_of(ACTIVATIONS.name) else None
+        """The values of the step's points and their gradients; None where they are not on record."""
+        self._gradients = run.gradients(step) if self.judges_gradients and step in run.gradient_steps() else None
+        has_sketches = self.judges_gradients and self._gradients is None and step in run.sketch_steps(GRADIENTS.name)
+        self._sketches = run.sketches(GRADIENTS.name, step) if has_sketches else {}
+        of_points = self.judges_gradients and any(name.endswith(GRADIENT) for name in self.activations or ())
+        self.holds_gradients = of_points or self._gradients is not None or bool(self._sketches)
+        """Whether gradients that can be judged were recorded."""
         self._kept: dict[str, Array] = {}
         self._block: str | None = None
+        ranks = max((manifest.size("dp") for manifest in run.manifests.values()), default=1)
         # recorded gradients may be sums over ranks, and the truth has means
         self.scale = float(ranks) if run.facts.training.gradients_summed_over_ranks else 1.0
-
-    @cached_property
-    def choices(self) -> Mapping[str, Array]:
-        """Router name to the experts of each token; empty where they are not on record."""
-        return self.run.routing(self.step) if self.step in self.run.steps_of(ROUTING.name) else {}
-
-    @cached_property
-    def counts(self) -> Mapping[str, Array]:
-        """Router name to the number of each expert's tokens."""
-        return {} if self.run.made_by_hand else self.run.expert_counts(self.step)
-
-    @cached_property
-    def _gradients(self) -> Tensors | None:
-        there = self.judges_gradients and self.step in self.run.gradient_steps()
-        return self.run.gradients(self.step) if there else None
-
-    @cached_property
-    def _sketches(self) -> Sketches:
-        there = self.judges_gradients and self._gradients is None and self.step in self.run.sketch_steps(GRADIENTS.name)
-        return self.run.sketches(GRADIENTS.name, self.step) if there else {}
 
     def pair(self, part: PointRows) -> tuple[Array, Array] | None:
         """Return the truth and its counterpart on record, fp64, 0 in both for tokens that do not count; None without a counterpart."""
@@ -74,11 +62,6 @@ class Recorded:
     def factor(self, part: PointRows) -> float:
         """Return the factor from the truth's objective to the side's."""
         return self.scale if part.kind in (PointKind.GRADIENT, PointKind.PARAMETER) else 1.0
-
-    @cached_property
-    def activations(self) -> Activations | None:
-        """The values of the step's points and their gradients; None where they are not on record."""
-        return self.run.activations(self.step) if self.step in self.run.steps_of(ACTIVATIONS.name) else None
 
     def sketch(self, part: PointRows) -> NDArray[np.float64] | None:
         """Return the recorded sketch of all rows of a point or of a parameter's gradient; None where a tensor was recorded, or nothing."""
@@ -110,14 +93,3 @@ class Recorded:
             assert self.activations is not None
             self._kept[name] = self.activations.tensor(name)
         return self._kept[name]
-
-    @property
-    def holds_gradients(self) -> bool:
-        """Whether gradients that can be judged were recorded."""
-        of_points = self.judges_gradients and any(name.endswith(GRADIENT) for name in self.activations or ())
-        return of_points or self._gradients is not None or bool(self._sketches)
-
-    @property
-    def holds_token_losses(self) -> bool:
-        """Whether token losses were recorded."""
-        return self.batch.token_losses is not None
