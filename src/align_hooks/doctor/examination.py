@@ -134,15 +134,16 @@ def _given(given: str | None, environment: Mapping[str, str]) -> JobDescription:
     if names(given, Path.is_dir) or names(given, is_archive):
         recorded = open_run(given)
         return JobDescription(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
-    configuration = read(given, environment)
-    program = configuration.program
+    configuration, notes = read(given, environment), list[str]()
+    program, source = configuration.program, configuration.source
     near = (Path(program), Path(given).parent / program) if program else ()
     script = next((path for path in near if path.is_file()), None)
-    lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
-    notes: tuple[str, ...] = (lost,) if program and script is None and configuration.lost is None else ()
+    if program and script is None and configuration.lost is None:
+        lost = f"{program} does not lie here, so the packages are those of this folder, or installed"
+        notes.append(f"{lost}: be where {source} starts it")
     if more := elsewhere(configuration):
-        notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
-    return JobDescription(side_of(configuration), of_configuration(configuration), script, configuration, notes)
+        notes.append(f"what {source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses")
+    return JobDescription(side_of(configuration), of_configuration(configuration), script, configuration, tuple(notes))
 
 
 def side_of(configuration: Configuration) -> str:
@@ -171,10 +172,11 @@ def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Variable]
 def _size_of_sources(settings: Settings) -> Size | None:
     """Return the size of the first run from which this one takes weights, batches or other data."""
     for source in (settings.load_weights, settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher):
-        with suppress(AlignHooksError):
-            size = None if source is None else of_run(open_run(source.path))
-            if size is not None and size.elements is not None:
-                return size
+        if source is not None:
+            with suppress(AlignHooksError):
+                size = of_run(open_run(source.path))
+                if size.elements is not None:
+                    return size
     return None
 
 

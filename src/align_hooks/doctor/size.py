@@ -111,14 +111,24 @@ class ConfigurationReader:
 
 def _of_any_decoder(rows: ConfigurationReader) -> int:
     """Return the elements of a decoder with usual or latent attention, dense or with experts, without multi-token prediction."""
-    hidden, layers = rows.number("hidden_size"), rows.number("num_layers")
-    norm = hidden * (2 if rows.value("normalization") == "layernorm" else 1)
-    attention = _latent(rows, hidden) if rows.value("multi_latent_attention") is True else _usual(rows, hidden)
-    gates, bias = (3 if rows.value("gated_linear_unit") else 2), bool(rows.value("bias_of_linear_layers"))
+    hidden, layers, heads = map(rows.number, ("hidden_size", "num_layers", "num_heads"))
+    bias = bool(rows.value("bias_of_linear_layers"))
+    if rows.value("multi_latent_attention") is True:
+        key, plain, rotary, value = map(rows.number, ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))
+        query, queries = rows.number("q_lora_rank") if rows.value("q_lora_rank") else 0, heads * (plain + rotary)
+        attention = hidden * query + query + query * queries if query else hidden * queries
+        attention += hidden * (key + rotary) + key + key * heads * (plain + value) + heads * value * hidden
+    else:
+        groups, size = map(rows.number, ("n_kv_heads", "head_dim"))
+        attention = hidden * size * (2 * heads + 2 * groups) + bias * hidden
+        attention += bool(rows.value("bias_of_queries_keys_and_values")) * (heads + 2 * groups) * size
+        attention += 2 * size * (rows.value("norm_of_queries_and_keys") is True)
+    gates = 3 if rows.value("gated_linear_unit") else 2
 
     def mlp(size: int) -> int:
         return gates * hidden * size + bias * ((gates - 1) * size + hidden)
 
+    norm = hidden * (2 if rows.value("normalization") == "layernorm" else 1)
     embeddings = 1 if rows.value("tied_embeddings") is True else 2
     total = layers * (attention + 2 * norm) + norm + rows.number("rows_of_the_embedding") * hidden * embeddings
     if rows.value("position_embedding_type") == "learned_absolute":
@@ -132,22 +142,3 @@ def _of_any_decoder(rows: ConfigurationReader) -> int:
         shared = mlp(rows.number("size_of_the_shared_experts")) if rows.value("size_of_the_shared_experts") else 0
         total += which.sparse * (rows.number("expert_num") * (mlp(rows.number("size_of_an_expert")) + hidden) + shared)
     return total + (dense * mlp(rows.number("intermediate_size")) if dense else 0)
-
-
-def _usual(rows: ConfigurationReader, hidden: int) -> int:
-    """Return the elements of a layer's attention with queries, keys and values."""
-    heads, groups, size = map(rows.number, ("num_heads", "n_kv_heads", "head_dim"))
-    biases = bool(rows.value("bias_of_queries_keys_and_values")) * (heads + 2 * groups) * size
-    biases += bool(rows.value("bias_of_linear_layers")) * hidden
-    norms = 2 * size if rows.value("norm_of_queries_and_keys") is True else 0
-    return hidden * size * (2 * heads + 2 * groups) + biases + norms
-
-
-def _latent(rows: ConfigurationReader, hidden: int) -> int:
-    """Return the elements of a layer's latent attention."""
-    heads, key = rows.number("num_heads"), rows.number("kv_lora_rank")
-    plain, rotary, value = map(rows.number, ("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"))
-    query = rows.number("q_lora_rank") if rows.value("q_lora_rank") else 0
-    queries = heads * (plain + rotary)
-    projected = hidden * query + query + query * queries if query else hidden * queries
-    return projected + hidden * (key + rotary) + key + key * heads * (plain + value) + heads * value * hidden

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.doctor.patch_points import Device
 from align_hooks.doctor.size import Size
 from align_hooks.doctor.variables import existing
@@ -31,8 +32,7 @@ def disk(settings: Settings, size: Size | None) -> tuple[str, str]:
     there = f"{base} has {billions(free)}B free"
     if not _wanted(settings, LARGE):
         return f"{there}; no tensor and no batch is recorded", ""
-    lacking = unknown(settings, size)
-    steps = planned(settings, size)
+    lacking, steps = unknown(settings, size), planned(settings, size)
     if size is None or (lacking and (size.elements or size.tokens) is None):
         return f"{there}; {lacking}", ""
     least = range(max(_named(settings), 1) if steps is None else steps)
@@ -54,17 +54,17 @@ def unknown(settings: Settings, size: Size | None) -> str:
     """Return which number is missing for the size of recording, and the source that has it; empty where none is missing."""
     if settings.run is None or not _wanted(settings, LARGE):
         return ""
+    lacks = "what recording takes is not known"
     if size is None:
-        return "what recording takes is not known: name what is to be run, or a recorded run of that model, align-hooks doctor FILE"
+        return f"{lacks}: name what is to be run, or a recorded run of that model, align-hooks doctor FILE"
     if _wanted(settings, TENSORS) and size.elements is None:
-        return f"what recording takes is not known: {size.source} does not tell the size of the model; name a recorded run of it"
+        return f"{lacks}: {size.source} does not tell the size of the model; name a recorded run of it"
     if _wanted(settings, TOKENS) and size.tokens is None:
-        return f"what recording takes is not known: {size.source} does not tell how many tokens a step has; name a recorded run of it"
-    if planned(settings, size) is None:
-        first, second = (sum(_bytes(settings, size, range(steps))) for steps in (1, 2))
-        step = billions(second - first)
-        return f"what recording takes is not known: {size.source} does not tell how many steps are made; each takes {step}B"
-    return ""
+        return f"{lacks}: {size.source} does not tell how many tokens a step has; name a recorded run of it"
+    if planned(settings, size) is not None:
+        return ""
+    first, second = (sum(_bytes(settings, size, range(steps))) for steps in (1, 2))
+    return f"{lacks}: {size.source} does not tell how many steps are made; each takes {billions(second - first)}B"
 
 
 def _wanted(settings: Settings, kinds: Sequence[Quantity]) -> list[Quantity]:
@@ -90,11 +90,9 @@ def planned(settings: Settings, size: Size | None) -> int | None:
     return None if any(settings.steps(kind).ranges is None for kind in LARGE) else _named(settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
+class Rehearsal(NamedTuple):
     """Host memory of a framework on a CPU in fp32, at most 15 % above measurements on two layers at four sizes."""
 
-    title: str
     base: float
     """Bytes of the process before there is a model."""
     states: int
@@ -103,21 +101,21 @@ class Rehearsal:
     """Copies of the logits of a forward pass."""
 
 
-REHEARSALS = {"torch": Rehearsal("Megatron-LM", 1.1e9, 5, 2), "ms": Rehearsal("MindFormers", 1.6e9, 16, 18)}
+REHEARSALS = {"torch": Rehearsal(1.1e9, 5, 2), "ms": Rehearsal(1.6e9, 16, 18)}
 
 
 def rehearsal(side: str, settings: Settings, size: Size) -> Iterator[tuple[str, str]]:
     """Yield the memory of a rehearsal, with a problem where it does not fit; nothing where a size is not known."""
     if settings.device != "cpu" or size.elements is None or size.rows is None or size.sequence is None or size.tokens is None:
         return
-    takes = REHEARSALS[side]
+    base, states, logits = REHEARSALS[side]
     # without pipeline stages, MindFormers runs the global batch at once
     tokens = size.tokens if side == "ms" or size.micro_batch is None else size.micro_batch * size.sequence
-    states, logits = takes.states * ELEMENT * size.elements, takes.logits * ELEMENT * tokens * size.rows
-    needed, free = takes.base + states + logits, _free_memory()
+    states, logits = states * ELEMENT * size.elements, logits * ELEMENT * tokens * size.rows
+    needed, free = base + states + logits, _free_memory()
     of_states, of_logits = f"{billions(states)}B for {billions(size.elements)} parameters", f"{billions(logits)}B for logits"
     parts = f"{of_states}, {of_logits} of {tokens} tokens by {size.rows}"
-    text = f"a rehearsal of {takes.title} takes about {billions(needed)}B of memory ({parts}); {billions(free)}B are free"
+    text = f"a rehearsal of {FRAMEWORKS[side]} takes about {billions(needed)}B of memory ({parts}); {billions(free)}B are free"
     smaller = "the batch and the sequence" if logits > states else "hidden size and layers"
     yield text, f"{text}; make the vocabulary smaller, and {smaller} (docs/rehearsal.md)" if needed > free else ""
 
