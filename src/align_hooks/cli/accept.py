@@ -24,7 +24,7 @@ from align_hooks.report.text import criteria
 COLOUR = {AcceptanceOutcome.ACCEPTED: "bold green", AcceptanceOutcome.REFUSED: "bold red", AcceptanceOutcome.OPEN: "bold yellow"}
 
 
-@app.command()
+@app.command
 def accept(
     reference: Annotated[str, Positional(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
     candidate: Annotated[str, Positional(help="the run that was migrated, the same")],

@@ -15,7 +15,7 @@ from align_hooks.report.arbitration_machine import arbitration_as_json
 from align_hooks.report.arbitration_text import render_arbitration
 
 
-@app.command()
+@app.command
 def arbitrate(
     reference: Annotated[str, Positional(help="a recorded run; its config.json says what the model is")],
     candidate: Annotated[str, Positional(help="the other recorded run")],

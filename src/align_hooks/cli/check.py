@@ -20,7 +20,7 @@ from align_hooks.report.check_text import render_check
 from align_hooks.report.console import paragraph
 
 
-@app.command()
+@app.command
 def check(
     reference: Annotated[str, Positional(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")],
     candidate: Annotated[str, Positional(help="the same of the side that is questioned")],

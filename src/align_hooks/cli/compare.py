@@ -25,7 +25,7 @@ WORTH = 1 << 31
 """Bytes above which other processes read too: for this many, one process took as long as two (docs/scale.md)."""
 
 
-@app.command()
+@app.command
 def compare(
     reference: Annotated[str, Positional(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
     candidate: Annotated[str, Positional(help="the run that is questioned")],

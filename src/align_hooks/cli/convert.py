@@ -21,7 +21,7 @@ from align_hooks.evidence.recording import Scalars
 from align_hooks.report.console import command, paragraph
 
 
-@app.command()
+@app.command
 def convert(
     source: Annotated[
         Path,

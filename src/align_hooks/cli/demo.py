@@ -33,7 +33,7 @@ def script() -> Path:
     return packed if packed.is_file() else package.parents[1] / "launch" / "demo.py"
 
 
-@app.command()
+@app.command
 def demo(
     directory: Annotated[Path, Positional(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
     family: Annotated[str, Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",

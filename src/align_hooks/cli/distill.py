@@ -17,7 +17,7 @@ from align_hooks.report.distill_text import render_distilled
 STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
 
 
-@app.command()
+@app.command
 def distill(
     run: Annotated[str, Positional(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
     file: Annotated[Path, Positional(metavar="FILE", help="where to write it, reference.zip say")],

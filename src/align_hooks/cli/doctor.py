@@ -16,7 +16,7 @@ from align_hooks.report.console import command, verdict
 from align_hooks.report.doctor_text import judged, lines
 
 
-@app.command()
+@app.command
 def doctor(
     target: Annotated[
         str | None, Positional(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run")

@@ -11,7 +11,7 @@ from align_hooks.report.console import paragraph, verdict
 from align_hooks.settings import PREFIX, Settings
 
 
-@app.command()
+@app.command
 def env(markdown: Annotated[bool, Option(help="Print the table as Markdown, as docs/reference.md holds it.")] = False) -> None:
     """List the ALIGN_HOOKS_* variables.
 

@@ -26,7 +26,7 @@ ASKED = 1000
 """Steps that the guide asks for."""
 
 
-@app.command()
+@app.command
 def frozen(
     run: Annotated[str, Option(help="where this run is recorded")],
     source: Annotated[str | None, Option("--from", help="the other side's run of this command: its batches and weights are fed")] = None,

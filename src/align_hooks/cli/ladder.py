@@ -16,7 +16,7 @@ from align_hooks.scenarios.climb import climb, conclusion
 from align_hooks.scenarios.plan import read_plan, script, write_config
 
 
-@app.command()
+@app.command
 def ladder(
     plan: Annotated[str, Positional(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
     scripts: Annotated[Path | None, Option(help="train nothing: write a launch script for each rung into this folder")] = None,

@@ -20,7 +20,7 @@ from align_hooks.report.run_machine import run_as_json
 from align_hooks.report.run_text import render_run
 
 
-@app.command()
+@app.command
 def show(
     path: Annotated[str, Positional(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,

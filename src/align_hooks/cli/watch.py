@@ -31,7 +31,7 @@ PRINTED = 100
 """Steps after which a line is printed where there is no terminal."""
 
 
-@app.command()
+@app.command
 def watch(
     reference: Annotated[str, Positional(help="the run that is trusted, finished")],
     candidate: Annotated[str, Positional(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
