@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -64,14 +65,14 @@ def ckpt_tensors(path: Path) -> dict[str, LazyTensor]:
         why = f"{path} is no whole MindSpore checkpoint ({shown(in_words(error))})"
         raise RecordError(f"{why}; copy it again, or save it without enc_key") from None
     named: dict[str, list[_Part]] = {}
-    for before, part in zip([None, *parts], parts, strict=False):
-        if part.name in named and (before is None or before.name != part.name):
-            raise RecordError(f"{path}: {shown(part.name)} is there twice; keep one model in a file")
-        named.setdefault(part.name, []).append(part)
-    return {name: _stored(path, of_name) for name, of_name in named.items()}
+    for name, of_name in groupby(parts, key=lambda part: part.name):
+        if name in named:
+            raise RecordError(f"{path}: {shown(name)} is there twice; keep one model in a file")
+        named[name] = list(of_name)
+    return {name: _tensor(path, of_name) for name, of_name in named.items()}
 
 
-def _stored(path: Path, parts: Sequence[_Part]) -> LazyTensor:
+def _tensor(path: Path, parts: Sequence[_Part]) -> LazyTensor:
     first = parts[0]
     kind = TYPES.get(first.type, first.type)
     shape = () if first.dims == (0,) else first.dims
@@ -117,8 +118,12 @@ def _value(file: BinaryIO, place: int, end: int) -> _Part:
     name, dims = _text(file, *fields[1]), list[int]()
     kind, content = None, (0, 0)
     for number, wire, start, stop in _fields(file, *fields[2]):
-        if number == 1:
-            dims += _dims(file, wire, start, stop)
+        if number == 1:  # one size, or several packed
+            if wire not in (VARINT, LENGTH) or stop - start > 100:
+                raise ValueError("sizes are no numbers")
+            while start < stop:
+                size, start = _varint(file, start, stop)
+                dims.append(size)
         elif (number, wire) == (2, LENGTH):
             kind = _text(file, start, stop)
         elif (number, wire) == (3, LENGTH):
@@ -126,19 +131,6 @@ def _value(file: BinaryIO, place: int, end: int) -> _Part:
     if kind is None or len(dims) > 8 or any(dim >= 1 << 48 for dim in dims):
         raise ValueError(f"{shown(name)} is no tensor")
     return _Part(name, tuple(dims), kind, content[0], content[1] - content[0])
-
-
-def _dims(file: BinaryIO, wire: int, start: int, stop: int) -> list[int]:
-    """Return the sizes in a field: one, or several packed."""
-    if wire == VARINT:
-        return [_varint(file, start, stop)[0]]
-    if wire != LENGTH or stop - start > 100:
-        raise ValueError("sizes are no numbers")
-    found = []
-    while start < stop:
-        number, start = _varint(file, start, stop)
-        found.append(number)
-    return found
 
 
 def _fields(file: BinaryIO, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:

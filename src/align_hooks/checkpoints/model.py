@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,8 +30,6 @@ from align_hooks.record.format.files import in_words, read_json
 
 MOST, MOST_COUNTED = 1 << 40, 10_000
 """Largest size of a model; largest count of layers, or of a layer's experts."""
-COUNTED = ("layer", "expert")
-"""Placeholders in the names of tensors that every layer, or every expert of every layer, has."""
 NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRECTORY or --config config.json"
 
 
@@ -110,10 +109,10 @@ class ConfiguredModel:
     def shape(self, name: str) -> tuple[int | None, ...] | None:
         """Return the shape of a canonical tensor, with None for an unknown size; None for a name that the model does not have."""
         numbers = [int(number) for number in re.findall(r"\.(\d{1,9})(?=\.)", name)]
-        for pattern in self._patterns.get(any_layer(name), ()):
+        for pattern, axes in self._patterns.get(any_layer(name), ()):
             words = re.findall(r"\{(\w+)\}", pattern)
             if len(words) == len(numbers) and all(map(self._counts, words, numbers)):
-                return tuple(self.sizes.get(axis, self._known(axis)) for axis in self._axes[pattern])
+                return tuple(self.sizes.get(axis, self._known(axis)) for axis in axes)
         return None
 
     def allows(self, name: str, shape: tuple[int, ...]) -> bool:
@@ -125,23 +124,19 @@ class ConfiguredModel:
     def required(self) -> Iterator[str]:
         """Yield the canonical tensors that every model of the family's has, in each layer and expert."""
         counts = {"layer": self.layers, "expert": self.experts}
-        for pattern in self._axes:
+        for pattern, _ in chain.from_iterable(self._patterns.values()):
             words = re.findall(r"\{(\w+)\}", pattern)
-            if all(word in COUNTED for word in words):
+            if all(word in counts for word in words):
                 for numbers in product(*(range(counts[word]) for word in words)):
                     yield pattern.format(**dict(zip(words, numbers, strict=True)))
 
     @cached_property
-    def _axes(self) -> dict[str, tuple[str, ...]]:
-        """Every tensor of the family to the names of its axes, without the output layer of a tied model."""
-        tensors = (tensor for level in self.family.levels for tensor in level.items())
-        return {name: axes for name, axes in tensors if not (self.tied and name == self.family.output)}
-
-    @cached_property
-    def _patterns(self) -> dict[str, list[str]]:
-        patterns: dict[str, list[str]] = {}
-        for pattern in self._axes:
-            patterns.setdefault(re.sub(r"\{\w+\}", "*", pattern), []).append(pattern)
+    def _patterns(self) -> Mapping[str, list[tuple[str, tuple[str, ...]]]]:
+        """Names with ``*`` for numbers to the names with placeholders, and the names of their axes; no output layer of a tied model."""
+        patterns: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
+        for name, axes in chain.from_iterable(level.items() for level in self.family.levels):
+            if not (self.tied and name == self.family.output):
+                patterns[re.sub(r"\{\w+\}", "*", name)].append((name, axes))
         return patterns
 
     def _counts(self, word: str, number: int) -> bool:

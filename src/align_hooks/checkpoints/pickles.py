@@ -109,20 +109,19 @@ class _Machine:
             OPERATIONS[opcode.name](self, argument)
         raise ValueError("it has no end")
 
-    def push(self, value: Value) -> None:
-        """Put a value on the stack."""
-        self.stack.append(value)
-
-    def build(self, value: Value) -> None:
-        """Put a container on the stack."""
-        self.count()
-        self.stack.append(value)
-
     def count(self) -> None:
-        """Count a container; raises ValueError for too many."""
         self.containers += 1
         if self.containers > CONTAINERS:
             raise ValueError(f"it has more than {CONTAINERS} lists, dictionaries and objects")
+
+    def build(self, container: Value) -> None:
+        self.count()
+        self.stack.append(container)
+
+    def mark(self) -> None:
+        self.count()
+        self.below.append(self.stack)
+        self.stack = []
 
     def members(self) -> list[Value]:
         """Return the values since the last mark, and return to the stack below."""
@@ -130,12 +129,10 @@ class _Machine:
         return members
 
     def named(self, module: object, name: object) -> None:
-        """Put a class on the stack."""
         found = Class(OLDER.get(str(module), str(module)), str(name))
         if str(found) not in self.exact and not (found.module.startswith(self.packages) and "." not in found.name):
-            raise RecordError(
-                f"{self.where} names {shown(str(found))}, which no checkpoint needs (nothing was run); convert a checkpoint that you trust"
-            )
+            why = "which no checkpoint needs (nothing was run)"
+            raise RecordError(f"{self.where} names {shown(str(found))}, {why}; convert a checkpoint that you trust")
         self.stack.append(found)
 
     def made(self, arguments: Value) -> None:
@@ -147,13 +144,11 @@ class _Machine:
         self.build(Object(of, arguments) if make is None else make(*arguments))
 
     def state(self) -> None:
-        """Set the state of the object on the stack."""
         state, last = self.stack.pop(), self.stack[-1]
         if isinstance(last, Object):
             last.state = state if isinstance(state, dict) else {"": state}
 
     def add(self, pairs: list[Value]) -> None:
-        """Add keys and values to the dictionary on the stack."""
         last = self.stack[-1]
         items = last.items if isinstance(last, Object) else last
         if not isinstance(items, dict) or len(pairs) % 2:
@@ -161,7 +156,6 @@ class _Machine:
         items.update(zip(map(_key, pairs[::2]), pairs[1::2], strict=True))
 
     def extend(self, values: list[Value]) -> None:
-        """Add values to the list or the set on the stack."""
         last = self.stack[-1]
         if isinstance(last, set):
             last.update(map(_key, values))
@@ -170,14 +164,7 @@ class _Machine:
         else:
             raise ValueError("it adds values to what is no list")
 
-    def mark(self) -> None:
-        """Begin a new stack."""
-        self.count()
-        self.below.append(self.stack)
-        self.stack = []
-
     def take(self, count: int) -> list[Value]:
-        """Remove the last values from the stack, and return them."""
         if len(self.stack) < count:
             raise ValueError("a value is missing")
         values = self.stack[-count:]
@@ -191,11 +178,6 @@ def _key(value: Value) -> Value:
     if not all(isinstance(one, str | bytes | int | float | Object | Class | None) for one in flat):
         raise ValueError("a key of a dictionary is no plain one")
     return value
-
-
-def _dictionary(*arguments: Value) -> dict[Value, Value]:
-    pairs = arguments[0] if arguments and isinstance(arguments[0], list) else []
-    return {_key(key): item for key, item in pairs}
 
 
 def plain(value: Value) -> Value:
@@ -219,7 +201,7 @@ def plain(value: Value) -> Value:
 
 
 PLAIN: Mapping[str, Callable[..., Value]] = {
-    "collections.OrderedDict": _dictionary,
+    "collections.OrderedDict": lambda pairs=(), *_: {_key(key): item for key, item in (pairs if isinstance(pairs, list) else ())},
     "collections.defaultdict": lambda *arguments: {},
     "torch.Size": lambda sizes: tuple(sizes),
     "builtins.set": lambda *arguments: {_key(one) for members in arguments for one in members},
@@ -233,22 +215,22 @@ NUMBERS_AND_TEXTS = (
 Operation: TypeAlias = Callable[[_Machine, Any], object]
 OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
-    **dict.fromkeys(NUMBERS_AND_TEXTS, lambda machine, value: machine.push(value)),
-    "NONE": lambda machine, _: machine.push(None),
-    "NEWTRUE": lambda machine, _: machine.push(True),
-    "NEWFALSE": lambda machine, _: machine.push(False),
+    **dict.fromkeys(NUMBERS_AND_TEXTS, lambda machine, value: machine.stack.append(value)),
+    "NONE": lambda machine, _: machine.stack.append(None),
+    "NEWTRUE": lambda machine, _: machine.stack.append(True),
+    "NEWFALSE": lambda machine, _: machine.stack.append(False),
     "EMPTY_LIST": lambda machine, _: machine.build([]),
     "EMPTY_DICT": lambda machine, _: machine.build({}),
     "EMPTY_SET": lambda machine, _: machine.build(set()),
-    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
     "MARK": lambda machine, _: machine.mark(),
     "POP": lambda machine, _: machine.take(1),
     "POP_MARK": lambda machine, _: machine.members(),
-    "TUPLE": lambda machine, _: machine.push(tuple(machine.members())),
-    "TUPLE1": lambda machine, _: machine.push(tuple(machine.take(1))),
-    "TUPLE2": lambda machine, _: machine.push(tuple(machine.take(2))),
-    "TUPLE3": lambda machine, _: machine.push(tuple(machine.take(3))),
-    "LIST": lambda machine, _: machine.push(machine.members()),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.members())),
+    "TUPLE1": lambda machine, _: machine.stack.append(tuple(machine.take(1))),
+    "TUPLE2": lambda machine, _: machine.stack.append(tuple(machine.take(2))),
+    "TUPLE3": lambda machine, _: machine.stack.append(tuple(machine.take(3))),
+    "LIST": lambda machine, _: machine.stack.append(machine.members()),
     "APPEND": lambda machine, _: machine.extend(machine.take(1)),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.extend(machine.members())),
     "SETITEM": lambda machine, _: machine.add(machine.take(2)),
@@ -257,9 +239,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "STACK_GLOBAL": lambda machine, _: machine.named(*machine.take(2)),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, _: machine.made(*machine.take(1))),
     "BUILD": lambda machine, _: machine.state(),
-    "BINPERSID": lambda machine, _: machine.push(Reference(*machine.take(1))),
+    "BINPERSID": lambda machine, _: machine.stack.append(Reference(*machine.take(1))),
     "MEMOIZE": lambda machine, _: machine.memo.update({len(machine.memo): machine.stack[-1]}),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT", "PUT"), lambda machine, index: machine.memo.update({index: machine.stack[-1]})),
-    **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), lambda machine, index: machine.push(machine.memo[index])),
+    **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), lambda machine, index: machine.stack.append(machine.memo[index])),
 }
 """Opcode to its effect, for the opcodes that data needs."""
