@@ -99,8 +99,7 @@ def joined(shards: Iterable[FrameworkTensor], path: Path) -> dict[str, LazyTenso
     for key, of_parameter in parameters.items():
         first, end = of_parameter[0], of_parameter[-1]
         if len({shard.kind for shard in of_parameter}) > 1:
-            kinds = f"{first.where} is {shown(first.kind)} and {end.where} {shown(end.kind)}"
-            raise RecordError(f"{path}: {kinds}; save it again")
+            raise RecordError(f"{path}: {first.where} is {shown(first.kind)} and {end.where} {shown(end.kind)}; save it again")
         for index, part in enumerate(first.fused.parts):
             if part.name in found:
                 raise RecordError(f"{path}: {part.name} is there twice, {first.where} holds it too; convert one whole model")

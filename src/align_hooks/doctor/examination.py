@@ -139,8 +139,7 @@ def _given(given: str | None, environment: Mapping[str, str]) -> JobDescription:
     near = (Path(program), Path(given).parent / program) if program else ()
     script = next((path for path in near if path.is_file()), None)
     if program and script is None and configuration.lost is None:
-        lost = f"{program} does not lie here, so the packages are those of this folder, or installed"
-        notes.append(f"{lost}: be where {source} starts it")
+        notes.append(f"{program} does not lie here, so the packages are those of this folder, or installed: be where {source} starts it")
     if more := elsewhere(configuration):
         notes.append(f"what {source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses")
     return JobDescription(side_of(configuration), of_configuration(configuration), script, configuration, tuple(notes))
