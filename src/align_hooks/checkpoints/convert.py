@@ -170,10 +170,7 @@ def refuse_existing(path: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """Yield the temporary name of a file or a directory, which is renamed on success and removed on failure.
-
-    A destination is complete or absent. Raises AlignHooksError where it cannot be written.
-    """
+    """Yield the temporary name of a file or a directory, which is renamed on success and removed on failure, so that none is incomplete."""
     temporary = atomic.temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,10 +194,7 @@ def _remove(path: Path) -> None:
 
 
 def padded(checkpoint: Checkpoint, given: Mapping[str, LazyTensor], rows: int | None) -> tuple[Mapping[str, LazyTensor], int, list[str]]:
-    """Return the ``given`` tensors, padded to ``rows`` of a vocabulary; the number of rows; and the names of the padded tensors.
-
-    :raises AlignHooksError: there are more rows, or there is other padding.
-    """
+    """Return the ``given`` tensors, padded to ``rows`` of a vocabulary; the number of rows; and the names of the padded tensors."""
     tensors, filled, own = dict(given), [], 0
     for name in (checkpoint.model.family.embedding, checkpoint.model.family.output):
         if name not in given:
@@ -220,10 +214,7 @@ def padded(checkpoint: Checkpoint, given: Mapping[str, LazyTensor], rows: int | 
 def parameters(
     checkpoint: Checkpoint, tensors: Mapping[str, LazyTensor], rows: int, table: NameTable, first: Callable[[Rule], bool]
 ) -> dict[str, LazyTensor]:
-    """Return a framework's parameters that hold all tensors, in the tensors' order; rules of which ``first`` is true win.
-
-    :raises AlignHooksError: the framework has no parameter for a tensor, or the parts of a parameter differ in type.
-    """
+    """Return a framework's parameters that hold all tensors, in the tensors' order; rules of which ``first`` is true win."""
     dims, rules = checkpoint.model.dims(rows), sorted(table.rules, key=lambda rule: not first(rule))
     fitting = [fused for rule in rules for fused in _fitting(rule, table, tensors, dims)]
     there = {fused.native for fused in fitting}

@@ -33,10 +33,7 @@ def is_weights(path: Path) -> bool:
 
 
 def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
-    """Return the weights of any form at a path, which may be ``RECORD@STEP``; raises RecordError for missing or incomplete weights.
-
-    :param config: the model's configuration; None: the checkpoint's own.
-    """
+    """Return the weights of any form at a path, or ``RECORD@STEP``, by the model's ``config``, or the checkpoint's own if that is None."""
     name, at, step = path.name.rpartition("@")
     run = path.with_name(name) if at and name and not path.exists() else path
     if run.is_dir() and layout.ranks(run):

@@ -48,27 +48,19 @@ def cast(array: Array, kind: str, to: str) -> tuple[Array, int]:
 def _cast(numbers: Array, kind: str, to: str) -> Array:
     if kind == "BF16":
         numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
-    if to != "BF16":
-        with np.errstate(over="ignore", invalid="ignore"):
-            return numbers.astype(KINDS[to])
-    return _bf16(_odd(numbers) if numbers.dtype == np.float64 else numbers.astype(np.float32))
-
-
-def _odd(numbers: Array) -> Array:
-    """Return fp64 as fp32 rounded to odd (cut towards zero, the last bit set if inexact), so that rounding again is rounding once."""
     with np.errstate(over="ignore", invalid="ignore"):
+        if to != "BF16":
+            return numbers.astype(KINDS[to])
         near = numbers.astype(np.float32)
-    bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(numbers)).astype(np.uint32)
-    inexact = bits.view(np.float32).astype(np.float64) != numbers
-    rounded: Array = np.where(np.isnan(numbers), near.view(np.uint32), bits | inexact.astype(np.uint32)).view(np.float32)
-    return rounded
-
-
-def _bf16(numbers: Array) -> Array:
-    bits = numbers.view(np.uint32)
+    bits, is_nan = near.view(np.uint32), np.isnan(numbers)
+    if numbers.dtype == np.float64:
+        # rounded to odd first (cut towards zero, the last bit set if inexact), so that rounding again is rounding once
+        cut = bits - (np.abs(near.astype(np.float64)) > np.abs(numbers)).astype(np.uint32)
+        inexact = cut.view(np.float32).astype(np.float64) != numbers
+        bits = np.where(is_nan, bits, cut | inexact.astype(np.uint32))
     rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
     quiet = bits >> 16 | 0x40  # the upper half of a NaN may be an infinity's
-    return np.where(np.isnan(numbers), quiet, rounded).astype(KINDS["BF16"])
+    return np.where(is_nan, quiet, rounded).astype(KINDS["BF16"])
 
 
 def _infinite(numbers: Array, kind: str) -> int:

@@ -72,10 +72,7 @@ def _parameters(table: NameTable, tensors: Mapping[str, LazyTensor], model: Conf
 
 
 def tables(model: ConfiguredModel, path: Path) -> list[tuple[NameTable, list[str]]]:
-    """Return the names of each of MindFormers' classes of a model with notes, first the names that are written.
-
-    :raises RefusedRun: MindFormers has no class of the family.
-    """
+    """Return the names of each of MindFormers' classes of a model with notes, the written ones first; raises RefusedRun without a class."""
     sides = model.family.mindformers
     if not sides:
         raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")

@@ -74,10 +74,7 @@ def classes(head: str) -> tuple[str, ...]:
 
 
 def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Value:
-    """Return the value of a pickle; raises RecordError, with ``where``, for a malformed pickle and for a class not in ``allowed``.
-
-    :param allowed: full names of classes, or ``package.*`` for all of a package.
-    """
+    """Return the value of a pickle; raises RecordError for a malformed one, and for a class not ``allowed`` by name or ``package.*``."""
     try:
         return _Machine(allowed, where).run(content)
     except DATA as error:

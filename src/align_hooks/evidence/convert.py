@@ -49,10 +49,7 @@ def convert(log: Path, run: Path, names: Path | None = None) -> tuple[TrainingLo
 
 
 def convert_curves(source: Path, run: Path, side: str | None = None) -> Scalars:
-    """Write the record of curves that TensorBoard, W&B or a table kept; ``side`` is ``torch`` or ``ms`` where the curves do not tell.
-
-    :raises RecordError: they cannot be read. :raises RefusedRun: the directory holds a run.
-    """
+    """Write the record of curves that TensorBoard, W&B or a table kept; ``side`` is ``torch`` or ``ms`` where the curves do not tell."""
     scalars = scalars_of(read_events(source) if is_tensorboard(source) else read_tables(source), side)
     write(run, scalars, {"curves": well_formed(str(source.resolve()))})
     return scalars
@@ -75,10 +72,7 @@ def write(run: Path, scalars: Scalars, source: Mapping[str, str], shards: Sequen
 
 
 def read(log: Path) -> bytes:
-    """Return the bytes of a log: a file, or a pipe such as a shell's ``<(zcat …)``.
-
-    :raises RecordError: the log is a device or a named pipe, cannot be read, or is larger than ``LONGEST``.
-    """
+    """Return the bytes of a log: a file, or a pipe such as a shell's ``<(zcat …)``; raises RecordError for a device, or a named pipe."""
     advice = "name a log that Megatron-LM or MindFormers printed"
     try:
         # a named pipe may never get a writer, and reading it would wait for ever

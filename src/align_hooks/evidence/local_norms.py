@@ -73,10 +73,7 @@ def _named(block: re.Match[str], order: Mapping[str, int], where: str, names: Ru
 
 
 def ordered(names: Run) -> dict[str, int]:
-    """Return canonical name to number of elements of every trained tensor, in the order of the optimizer's groups.
-
-    :raises RecordError: the record is not by MindFormers on one rank, or the model holds several tensors as one.
-    """
+    """Return canonical name to number of elements of every trained tensor, in the optimizer's order; raises RecordError where unknown."""
     if names.facts.side != "ms" or names.world_size != 1:
         raise RecordError(f"{names.path} is no record by MindFormers on one rank, whose order its local norms have; name one with --names")
     shards = {shard.name: shard for shard in names.shards(0) if shard.trainable}

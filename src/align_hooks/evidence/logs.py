@@ -12,6 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -76,10 +77,7 @@ class LossOf(Enum):
 
 
 def read_log(text: str, name: str) -> TrainingLog:
-    """Read the log of either framework.
-
-    :raises RecordError: the log holds no step, not every step, or a step twice with different numbers.
-    """
+    """Read the log of either framework; raises RecordError unless it has every step, and no step twice with different numbers."""
     text = COLOURS.sub("", text)
     for side, rows_of in (("torch", _megatron_rows), ("ms", _mindformers_rows)):
         parsed = list(_of_steps(text, side))
@@ -153,18 +151,12 @@ def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
     first = lines[0]
     begins: list[bool | None] = [first.started or first.repeated or first.step == 0 or None]
     for before, line in itertools.pairwise(lines):
-        begins.append(True if line.started or line.repeated else False if shown or not _paused(before, line) else None)
+        took, passed = _number(line.text, r"elapsed time per iteration \(ms\):"), math.inf
+        with suppress(ValueError):
+            passed = (datetime.fromisoformat(line.when) - datetime.fromisoformat(before.when)).total_seconds()
+        paused = took is None or not passed - took / 1000 < RESTART  # long enough for another process to begin
+        begins.append(True if line.started or line.repeated else False if shown or not paused else None)
     return begins
-
-
-def _paused(before: Line, line: Line) -> bool:
-    """Return whether the time between two lines exceeds the iteration's enough to begin another process."""
-    took = _number(line.text, r"elapsed time per iteration \(ms\):")
-    try:
-        passed = (datetime.fromisoformat(line.when) - datetime.fromisoformat(before.when)).total_seconds()
-    except ValueError:
-        return True
-    return took is None or not passed - took / 1000 < RESTART
 
 
 def _means(lines: Sequence[Line], begins: Sequence[bool | None]) -> Iterator[LossOf]:

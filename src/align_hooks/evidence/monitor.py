@@ -139,10 +139,7 @@ def _cells(file: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shard]:
-    """Return the framework's name of each parameter that is one canonical tensor, to its shard.
-
-    :raises RecordError: the record is of several ranks, or of a model with other parameters.
-    """
+    """Return the framework's name of each parameter that is one canonical tensor, to its shard; raises RecordError for another model."""
     if named.world_size != 1:
         raise RecordError(f"{named.path} is of {named.world_size} ranks; name a record of the same model on one with --names")
     by_native: dict[str, list[Shard]] = defaultdict(list)

@@ -9,13 +9,6 @@ import torch
 
 from align_hooks.oracle.objective import Objective
 
-SOFTMAX, SIGMOID = "softmax", "sigmoid"
-
-
-def scores_of(configuration: Any) -> str:
-    """Return the function by which a model's routers make scores of logits."""
-    return SIGMOID if configuration.model_type == "deepseek_v3" else SOFTMAX
-
 
 def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> tuple[float, list[torch.Tensor] | None]:
     """Return a layer's term, coefficient included, and its derivatives by the ``logits`` of each row, ``[sequence, experts]``, or None."""
@@ -34,9 +27,8 @@ def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration:
 def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:
     """Return how unevenly tokens use the experts, from logits ``[tokens, experts]``; 1 where they use all alike."""
     chosen = int(configuration.num_experts_per_tok)
-    if scores_of(configuration) == SOFTMAX:
-        scores = logits.softmax(-1)
-    else:
+    scores = logits.softmax(-1)
+    if configuration.model_type == "deepseek_v3":  # whose routers make scores by another function
         scores = logits.sigmoid()
         scores = scores / (scores.sum(-1, keepdim=True) + 1e-20)
     # tokens count by their best scores, without bias and groups

@@ -75,9 +75,7 @@ def steps_of(run: Run) -> list[int]:
 
 
 def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
-    """Return the inputs of a run's ``step``, with the objective that the settings in ``judged_by`` make.
-
-    Raises RecordError where a part is not on record or cannot be computed again."""
+    """Return the inputs of a run's ``step``, with the objective by ``judged_by``; raises RecordError where none can compute it again."""
     for kind, there in (("weights", run.weight_steps()), ("batches", run.batch_steps())):
         if step not in there:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")

@@ -27,9 +27,7 @@ EMBEDDING, OUTPUT, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 
 class OracleModel:
-    """The model of a ``config.json`` without weights, and its parts with the weights of ``inputs``, in the type named ``precision``.
-
-    Raises RecordError where transformers makes no such model, or where its tensors are not the record's."""
+    """The model of a ``config.json`` without weights, and its parts with the weights of ``inputs``, in the type named ``precision``."""
 
     def __init__(self, configuration: Table, inputs: Inputs, precision: str) -> None:
         self.inputs, self.precision = inputs, precision

@@ -165,10 +165,7 @@ class Pass:
             yield from (PointRows(name, PointKind.PARAMETER, fp64(self._kept.pop(name))) for name in output)
 
     def _layer_gradients(self, number: int, entering: Rows, flowing: Rows) -> Iterator[PointRows]:
-        """Yield the gradients of a layer; ``flowing``, the gradient of its output, becomes that of its input.
-
-        A layer for multi-token prediction adds the gradient of the last norm's output to ``flowing``.
-        """
+        """Yield the gradients of a layer; ``flowing``, the gradient of its output, or of the last norm's, becomes that of its input."""
         parts = self._parts(number, trained=True)
         for row in reversed(range(self.rows)):
             probe, hidden = self._probe(parts, row, backward=True), leaf(entering[row])

@@ -56,11 +56,7 @@ class Experiment:
 
 
 def climb(plan: ExperimentPlan, *, train: bool, logs: Path) -> Iterator[Experiment]:
-    """Yield every rung with its result; raises RecordError for an unreadable record.
-
-    :param train: whether rungs without a record are trained.
-    :param logs: the folder of their output, a file for each rung.
-    """
+    """Yield every rung with its result; if ``train``, those without a record are trained first, and their output is kept in ``logs``."""
     noise = [open_run(path) for path in plan.noise]
     for index, rung in enumerate(plan.rungs):
         place, other = plan.run(rung.name), plan.against(index)

@@ -1,23 +1,7 @@
-"""The file of a ladder, written by a user, or by ``compare --plan`` to narrow a difference down.
+"""The file of a ladder (docs/ladder.md), written by a user, or by ``compare --plan`` to narrow a difference down, and its commands.
 
-::
-
-    folder: runs/ladder
-    command: torchrun --nproc-per-node {ranks} pretrain_gpt.py $(cat llama.args) {changes}
-    record: {BATCHES: all, LOCAL_NORMS: all, WEIGHTS: "0"}
-    rungs:
-      - name: one-card
-      - name: tensor-parallel
-        ranks: 2
-        changes: --tensor-model-parallel-size 2
-      - name: pipeline-parallel
-        ranks: 2
-        changes: --pipeline-model-parallel-size 2
-        against: one-card
-
-``{ranks}`` and ``{changes}`` are filled in for each rung. A framework that reads a YAML file has ``config: llama.yaml``; a rung's
-``changes`` are dotted keys of this file then, and ``{config}`` is the changed copy. A rung is compared with the rung before it, or with the
-rung or run that ``against`` names. All replay the first rung, or the run that ``reference`` names, or a rung's own ``fed_by``.
+``{ranks}`` and ``{changes}`` of a command are filled in for each rung. A framework that reads a YAML file has ``config: llama.yaml``; a
+rung's ``changes`` are dotted keys of this file then, and ``{config}`` is the changed copy.
 """
 
 from __future__ import annotations

@@ -66,10 +66,7 @@ class Found:
 
 
 def scalars_of(found: Found, side: str | None) -> Scalars:
-    """Return the rows of curves of a ``side``, ``torch`` or ``ms``; None: the curves' names show it.
-
-    :raises RecordError: there is no curve of the loss, or the names do not show the framework.
-    """
+    """Return the rows of curves of a ``side``; raises RecordError without a curve of the loss, or where neither names nor ``side`` tell."""
     curves = {spelled(name): curve for name, curve in found.curves.items() if curve}
     tags = tags_of(found, side)
     named = {

@@ -34,10 +34,7 @@ def is_table(source: Path) -> bool:
 
 
 def read_tables(source: Path) -> Found:
-    """Return the curves of a table, or of a directory of tables of one run.
-
-    :raises RecordError: a table has no column of steps, curves of several runs, or a step that is no number.
-    """
+    """Return the curves of a table, or of a directory of tables of one run; raises RecordError for tables of any other kind."""
     folder = source if source.is_dir() else None
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     for file in list_folder(source) if folder else [source]:

@@ -30,10 +30,7 @@ def _folders(source: Path) -> list[Path]:
 
 
 def read_events(source: Path) -> Found:
-    """Return the curves of an event file, or of all event files of a directory, in the order in which they were written.
-
-    :raises RecordError: TensorBoard is not installed, there is no curve, or there are curves of several ranks.
-    """
+    """Return the curves of an event file, or of a directory's files in the order of their writing; raises RecordError for several ranks."""
     folders = _folders(source)
     if len(folders) > 1:
         raise RecordError(f"{source} has events of {len(folders)} ranks, each of its own loss; name one, {folders[0]} or another")

@@ -63,10 +63,7 @@ def holds(path: Path) -> bool:
 
 
 def read_mindspore(path: Path) -> Dump:
-    """Read the dump of one rank.
-
-    :raises RecordError: a file is cut short or contradicts its name, there are several ranks, or no operator of a forward pass.
-    """
+    """Read the dump of one rank; raises RecordError for a damaged one, for several ranks, and without a forward pass."""
     iterations = _iterations(path)
     if ranks := sorted({one.rank for one in iterations})[1:]:
         raise RecordError(
@@ -155,10 +152,7 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
 
 
 def _lines(path: Path, *, ended: bool = False) -> Iterator[str]:
-    """Yield the lines of a table, each with its end; raises RecordError for a missing or too large file, and for one that is no text.
-
-    :param ended: whether a last line without an end is refused.
-    """
+    """Yield the lines of a table, each with its end, which the last must have if ``ended``; raises RecordError for what is no such text."""
     try:
         for line in lines_of(path, path.parent):
             if ended and line[-1] not in "\r\n":

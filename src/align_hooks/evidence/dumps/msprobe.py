@@ -64,10 +64,7 @@ def holds(path: Path) -> bool:
 
 
 def read_msprobe(path: Path) -> Dump:
-    """Read the dump of one rank: a rank's directory, a step's, or the directory of all steps.
-
-    :raises RecordError: a file is missing, cut short or no dump, or there are several ranks.
-    """
+    """Read the dump of one rank, in one step's directory or in that of all; raises RecordError for a damaged one, and for several ranks."""
     entries, classes = list[DumpEntry](), dict[str, str]()
     frameworks, levels = set(), set()
     for folder, step in _places(path):

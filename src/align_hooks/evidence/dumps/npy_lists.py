@@ -49,10 +49,7 @@ def holds(path: Path) -> bool:
 
 
 def read_list(path: Path, side: str) -> Dump:
-    """Read the arrays of a list by ``side``, ``torch`` or ``ms``; arrays of one name are calls in the order of their numbers.
-
-    :raises RecordError: a file is no complete array, there are too many, or they are the guide's nameless ``grad_N.npy``.
-    """
+    """Read the arrays of a list by ``side``, ``torch`` or ``ms``; arrays of one name are calls in the order of their numbers."""
     entries: list[DumpEntry] = []
     for folder, step in _lists(path):
         names = _names(folder)
@@ -95,10 +92,7 @@ def is_numbered(path: Path) -> bool:
 
 
 def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> int:
-    """Write the record of a step's gradients, and return the number of tensors; ``names`` is a record of the same model by Megatron-LM.
-
-    :raises RecordError: a file is missing, or ``names`` is of another model. :raises RefusedRun: the directory holds a run.
-    """
+    """Write the record of a step's gradients by a record ``names`` of the same model by Megatron-LM; return the number of tensors."""
     named = open_run(names)
     tensors = dict(_tensors(source, named))
     asked = Settings.from_environment({f"{PREFIX}GRADIENTS": str(step), f"{PREFIX}RUN": str(run)})
@@ -142,10 +136,7 @@ def _files(source: Path) -> list[Path]:
 
 
 def _parameters(named: Run) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
-    """Return Megatron-LM's name of each parameter, in the optimizer's order, to its canonical tensors with their shapes.
-
-    :raises RecordError: the record is not by Megatron-LM on one rank.
-    """
+    """Return Megatron-LM's name of each parameter, in the optimizer's order, to its canonical tensors with their shapes."""
     if named.facts.side != SIDE or named.world_size != 1 or named.facts.optimizer is None:
         raise RecordError(f"{named.path} is no record by Megatron-LM on one rank, whose order the numbers have; name one with --names")
     shards = {shard.name: shard for shard in named.shards(0) if shard.trainable}

@@ -164,10 +164,7 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: Path, side: str = "torch") -> Dump:
-    """Read a dump; ``side`` is for a list of arrays, which does not say.
-
-    :raises RecordError: there is no complete dump of a known tool, or there are pickles, which are never read.
-    """
+    """Read a dump, of a list of arrays by ``side``; raises RecordError for no complete dump of a known tool, and for pickles."""
     if found := _pickles(path):
         raise RecordError(
             f"{found[0]} may be a pickle, and is never opened: reading one can run anything; dump again with msprobe "

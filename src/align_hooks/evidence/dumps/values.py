@@ -91,10 +91,7 @@ class DumpPoints:
 
 
 def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
-    """Return the points of a dump; ``dims`` are the model's sizes, for projections whose cut the dump does not show.
-
-    :raises RecordError: the names are of no framework, or no module is a point.
-    """
+    """Return the points of a dump, cut by the model's ``dims`` where the dump does not show how; raises RecordError for none."""
     table = table_of(dump)
     if table is None and dump.notes and not dump.classes:
         raise RecordError(f"{dump.path}: {dump.notes[0]}")
@@ -167,10 +164,17 @@ class _PointReader:
             yield from ((step, path, match) for step, path in list(self.inside) if (match := pattern.fullmatch(path)))
 
     def _parts(self, row: ModuleRow, step: int, path: str, *, gradient: bool) -> list[DumpEntry]:
-        """Return the tensors of a module, a micro-batch each."""
+        """Return the tensors of a module, a micro-batch each; of a Cell that of its one operator of the row's kinds."""
         entries = self.inside[step, path]
         if self.operators:
-            return [] if gradient else self._of_operators(row, entries, path)
+            for kinds, count in () if gradient else row.operators:
+                found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
+                if len({one.operator for one in found}) == count:
+                    last = max(found, key=lambda one: one.moment).operator
+                    return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
+            if not gradient:
+                self.left[FUSED][path] = None
+            return []
         if gradient and row.side == INPUT and not row.sole_consumer:
             return []
         side = row.side if not gradient else {INPUT: OUTPUT, OUTPUT: INPUT}[row.side]
@@ -178,16 +182,6 @@ class _PointReader:
         for index in row.index.split("|"):
             if found := [one for one in entries if (one.direction, one.side, one.index) == (direction, side, index)]:
                 return sorted(found, key=lambda one: one.call)
-        return []
-
-    def _of_operators(self, row: ModuleRow, entries: Sequence[DumpEntry], path: str) -> list[DumpEntry]:
-        """Return the tensor of the one operator of a Cell; none where the Cell has other operators than the row knows."""
-        for kinds, count in row.operators:
-            found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
-            if len({one.operator for one in found}) == count:
-                last = max(found, key=lambda one: one.moment).operator
-                return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
-        self.left[FUSED][path] = None
         return []
 
     def _columns(self, row: ModuleRow, step: int, path: str, parts: Sequence[DumpEntry], fit: bool) -> Sequence[Array | None] | str:
