@@ -114,7 +114,6 @@ def joined(shards: Iterable[FrameworkTensor], path: Path) -> dict[str, LazyTenso
 
 
 def _pieces(shards: Sequence[FrameworkTensor]) -> dict[str, Array]:
-    """Return the canonical tensors of a parameter, joined from the ranks' parts."""
     if len(shards) == 1:
         return dict(shards[0].fused.split(shards[0].read()))
     joined = {part.name: np.empty(part.shape, KINDS[shards[0].kind]) for part in shards[0].fused.parts}

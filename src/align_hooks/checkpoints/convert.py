@@ -86,7 +86,6 @@ class _Rounding:
     lost: dict[str, int] = field(default_factory=dict)
 
     def cast(self, name: str, tensor: LazyTensor, kind: str) -> LazyTensor:
-        """Return a tensor in another type."""
 
         def read() -> Array:
             array, lost = cast(tensor.read(), tensor.kind, kind)

@@ -35,8 +35,6 @@ AXES = ("tensor", "pipeline", "expert")
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """The file of one rank."""
-
     path: Path
     tensor: int
     pipeline: int

@@ -106,6 +106,9 @@ class _Machine:
             OPERATIONS[opcode.name](self, argument)
         raise ValueError("it has no end")
 
+    def push(self, value: Value) -> None:
+        self.stack.append(value)  # which may be another stack than before the value was made
+
     def count(self) -> None:
         self.containers += 1
         if self.containers > CONTAINERS:
@@ -212,22 +215,22 @@ NUMBERS_AND_TEXTS = (
 Operation: TypeAlias = Callable[[_Machine, Any], object]
 OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
-    **dict.fromkeys(NUMBERS_AND_TEXTS, lambda machine, value: machine.stack.append(value)),
-    "NONE": lambda machine, _: machine.stack.append(None),
-    "NEWTRUE": lambda machine, _: machine.stack.append(True),
-    "NEWFALSE": lambda machine, _: machine.stack.append(False),
+    **dict.fromkeys(NUMBERS_AND_TEXTS, lambda machine, value: machine.push(value)),
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
     "EMPTY_LIST": lambda machine, _: machine.build([]),
     "EMPTY_DICT": lambda machine, _: machine.build({}),
     "EMPTY_SET": lambda machine, _: machine.build(set()),
-    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
     "MARK": lambda machine, _: machine.mark(),
     "POP": lambda machine, _: machine.take(1),
     "POP_MARK": lambda machine, _: machine.members(),
-    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.members())),
-    "TUPLE1": lambda machine, _: machine.stack.append(tuple(machine.take(1))),
-    "TUPLE2": lambda machine, _: machine.stack.append(tuple(machine.take(2))),
-    "TUPLE3": lambda machine, _: machine.stack.append(tuple(machine.take(3))),
-    "LIST": lambda machine, _: machine.stack.append(machine.members()),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.members())),
+    "TUPLE1": lambda machine, _: machine.push(tuple(machine.take(1))),
+    "TUPLE2": lambda machine, _: machine.push(tuple(machine.take(2))),
+    "TUPLE3": lambda machine, _: machine.push(tuple(machine.take(3))),
+    "LIST": lambda machine, _: machine.push(machine.members()),
     "APPEND": lambda machine, _: machine.extend(machine.take(1)),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.extend(machine.members())),
     "SETITEM": lambda machine, _: machine.add(machine.take(2)),
@@ -236,9 +239,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "STACK_GLOBAL": lambda machine, _: machine.named(*machine.take(2)),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, _: machine.made(*machine.take(1))),
     "BUILD": lambda machine, _: machine.state(),
-    "BINPERSID": lambda machine, _: machine.stack.append(Reference(*machine.take(1))),
+    "BINPERSID": lambda machine, _: machine.push(Reference(*machine.take(1))),
     "MEMOIZE": lambda machine, _: machine.memo.update({len(machine.memo): machine.stack[-1]}),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT", "PUT"), lambda machine, index: machine.memo.update({index: machine.stack[-1]})),
-    **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), lambda machine, index: machine.stack.append(machine.memo[index])),
+    **dict.fromkeys(("BINGET", "LONG_BINGET", "GET"), lambda machine, index: machine.push(machine.memo[index])),
 }
 """Opcode to its effect, for the opcodes that data needs."""

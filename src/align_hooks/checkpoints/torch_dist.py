@@ -105,7 +105,6 @@ def _places(listed: Mapping[Any, Any], path: Path) -> Iterator[tuple[_Key, _Plac
 
 
 def _refuse_shared(places: Mapping[_Key, _Place], path: Path) -> None:
-    """Raise RecordError for two chunks on the same bytes."""
     ordered = sorted((place, name) for (name, _), place in places.items())
     for ((file, offset, length), one), ((next_file, begin, _), other) in pairwise(ordered):
         if file == next_file and begin < offset + length:
@@ -119,7 +118,6 @@ def _sizes(numbers: Any) -> tuple[int, ...]:
 
 
 def _tensors(listed: Mapping[Any, Any], places: Mapping[_Key, _Place], path: Path) -> Iterator[_Global]:
-    """Yield the weights, each with the places of its chunks."""
     for key, described in listed.items():
         name = str(key)
         if described.of.name != "TensorStorageMetadata" or OTHERS.fullmatch(name):
@@ -242,7 +240,6 @@ def _read(path: Path, tensor: _Global, index: tuple[int, ...], chunks: Sequence[
 
 
 def _part(path: Path, tensor: _Global, index: tuple[int, ...], chunk: _Chunk) -> Array:
-    """Return a chunk's part of the parameter at an index."""
     stored = TorchArchive(path / chunk.file, (), chunk.offset, chunk.length).value
     if not isinstance(stored, TorchTensor) or stored.shape != chunk.sizes or stored.kind != tensor.kind:
         what = f"the chunk {list(chunk.begin)} of {shown(tensor.name)}"

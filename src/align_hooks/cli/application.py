@@ -191,7 +191,6 @@ class Application:
         return self._added[name]
 
     def _summary(self, name: str) -> str:
-        """Return the first sentence of a command's help."""
         # from the file, as importing all commands takes four times as long as listing them
         body = ast.parse(Path(__file__).with_name(f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")).body
         functions = [node for node in body if isinstance(node, ast.FunctionDef) and node.decorator_list]

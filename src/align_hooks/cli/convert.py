@@ -127,7 +127,6 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 def _print(found: str, notes: Iterable[str], written: Path) -> None:
-    """Print what was converted, notes, and the path of the result."""
     console = output()
     paragraph(console, found, 0)
     for note in notes:

@@ -61,8 +61,7 @@ def frozen(
         runs = run_of(str(other)), run_of(run)
         comparison = compare(*runs, progress=say)
     pair = Pair(*runs)
-    moving = next((ours.step for ours, _ in pair.rows if ours.step + 1 not in pair.still), None)
-    if moving is not None:
+    if (moving := next((ours.step for ours, _ in pair.rows if ours.step + 1 not in pair.still), None)) is not None:
         raise AlignHooksError(f"the learning rate is not 0 at step {moving}; record both runs with align-hooks frozen")
     numbers = unmoved(pair.rows)
     steps = sorted({step for number in numbers for step, _ in number.out[:1]})

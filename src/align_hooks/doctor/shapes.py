@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,10 +71,12 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
     for name, axes in tensors.items():
         lengths = [sizes[axis] for axis in axes or ()]
         known = [length for length in lengths if length is not None]
-        if axes is None or len(known) < len(lengths) or any(numbers[word] is None for word in NUMBERS if f"{{{word}}}" in name):
+        words = [word for word in NUMBERS if f"{{{word}}}" in name]
+        if axes is None or len(known) < len(lengths) or any(numbers[word] is None for word in words):
             unknown |= {name.format(**dict.fromkeys(NUMBERS, "*")), name + PADDING}
             continue
-        whole |= dict.fromkeys(_numbered(name, numbers), tuple(known))
+        for chosen in itertools.product(*(numbers[word] or () for word in words)):
+            whole[name.format(**dict(zip(words, chosen, strict=True)))] = tuple(known)
         padding = sizes["padding"] if axes[0] == "vocabulary" else 0
         if padding is None:
             unknown.add(name + PADDING)
@@ -128,7 +130,7 @@ def whole_number(value: object) -> int | None:
 
 
 def _sizes(
-    wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
+    wanted: set[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
 ) -> Mapping[str, int | None]:
     """Return the sizes of axes, and the numbers of layers and experts; None for a size that is not known."""
     if any(name.startswith(ADAPTED) or name in SECTIONS["built otherwise"] for name in configuration.values):
@@ -183,10 +185,3 @@ def _numbers(configuration: Configuration, elsewhere: str, sizes: Mapping[str, i
         "after": None if layers is None or predicted is UNSET else range(layers, layers + (whole_number(predicted) or 0)),
         "expert": range(experts or 0),
     }
-
-
-def _numbered(name: str, numbers: Mapping[str, Sequence[int] | None]) -> Iterator[str]:
-    """Yield a tensor's name with every number of its layer and its expert."""
-    words = [word for word in NUMBERS if f"{{{word}}}" in name]
-    for chosen in itertools.product(*(numbers[word] or () for word in words)):
-        yield name.format(**dict(zip(words, chosen, strict=True)))

@@ -68,7 +68,6 @@ def unknown(settings: Settings, size: Size | None) -> str:
 
 
 def _wanted(settings: Settings, kinds: Sequence[Quantity]) -> list[Quantity]:
-    """Return the quantities that are recorded at some step."""
     return [kind for kind in kinds if settings.steps(kind)]
 
 
@@ -104,35 +103,25 @@ class Rehearsal(NamedTuple):
 REHEARSALS = {"torch": Rehearsal(1.1e9, 5, 2), "ms": Rehearsal(1.6e9, 16, 18)}
 
 
-def rehearsal(side: str, settings: Settings, size: Size) -> Iterator[tuple[str, str]]:
-    """Yield the memory of a rehearsal, with a problem where it does not fit; nothing where a size is not known."""
-    if settings.device != "cpu" or size.elements is None or size.rows is None or size.sequence is None or size.tokens is None:
-        return
-    base, states, logits = REHEARSALS[side]
-    # without pipeline stages, MindFormers runs the global batch at once
-    tokens = size.tokens if side == "ms" or size.micro_batch is None else size.micro_batch * size.sequence
-    states, logits = states * ELEMENT * size.elements, logits * ELEMENT * tokens * size.rows
-    needed, free = base + states + logits, _free_memory()
-    of_states, of_logits = f"{billions(states)}B for {billions(size.elements)} parameters", f"{billions(logits)}B for logits"
-    parts = f"{of_states}, {of_logits} of {tokens} tokens by {size.rows}"
-    text = f"a rehearsal of {FRAMEWORKS[side]} takes about {billions(needed)}B of memory ({parts}); {billions(free)}B are free"
-    smaller = "the batch and the sequence" if logits > states else "hidden size and layers"
-    yield text, f"{text}; make the vocabulary smaller, and {smaller} (docs/rehearsal.md)" if needed > free else ""
-
-
-def _free_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-
-
 def memory(side: str, settings: Settings, size: Size | None, devices: Sequence[Device]) -> Iterator[tuple[str, str]]:
     """Yield the host and device memory that recording takes, each with a problem where it does not fit."""
     if size is None or size.elements is None:
         return
-    yield from rehearsal(side, settings, size)
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    if settings.device == "cpu" and size.rows is not None and size.sequence is not None and size.tokens is not None:
+        base, states, logits = REHEARSALS[side]
+        # without pipeline stages, MindFormers runs the global batch at once
+        tokens = size.tokens if side == "ms" or size.micro_batch is None else size.micro_batch * size.sequence
+        states, logits = states * ELEMENT * size.elements, logits * ELEMENT * tokens * size.rows
+        of_states, of_logits = f"{billions(states)}B for {billions(size.elements)} parameters", f"{billions(logits)}B for logits"
+        parts = f"{of_states}, {of_logits} of {tokens} tokens by {size.rows}"
+        needed = base + states + logits
+        text = f"a rehearsal of {FRAMEWORKS[side]} takes about {billions(needed)}B of memory ({parts}); {billions(free)}B are free"
+        smaller = "the batch and the sequence" if logits > states else "hidden size and layers"
+        yield text, f"{text}; make the vocabulary smaller, and {smaller} (docs/rehearsal.md)" if needed > free else ""
     part = ELEMENT * size.elements // size.parts
     cut = f" of {size.parts} that tensor and pipeline parallelism make" if size.parts > 1 else ""
     if _wanted(settings, TENSORS):
-        free = _free_memory()
         text = f"to write tensors each rank holds its part{cut} in host memory, at most {billions(part)}B; {billions(free)}B are free"
         problem = f"{text}; record {PREFIX}SKETCHES in the place of tensors, or cut the model further"
         yield text, problem if part > free else ""

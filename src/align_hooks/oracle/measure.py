@@ -173,7 +173,6 @@ def distance_squared(ours: Array, theirs: Array) -> float:
 
 
 def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
-    """Yield each point with the distances of its sides."""
     layers = inputs.facts.model.get("num_hidden_layers")
     deep = layers if isinstance(layers, int) else 1
     for (point, kind), of_point in sums.items():

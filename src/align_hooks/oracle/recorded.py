@@ -85,7 +85,6 @@ class Recorded:
         return part.tokens is None and self.activations is not None and self.activations.has_tensor(name)
 
     def _tensor(self, name: str) -> Array:
-        """Return a recorded tensor."""
         block = place(name.removesuffix(GRADIENT)).block
         if block != self._block:  # points come row by row, so the tensors of one block are kept
             self._kept, self._block = {}, block

@@ -93,7 +93,6 @@ def read_mindspore(path: Path) -> Dump:
 
 
 def _iterations(path: Path) -> list[_Iteration]:
-    """Return the directories of iterations at or below a path, ascending."""
     found, seen, waiting = list[_Iteration](), 0, [(path, 0)]
     while waiting:
         folder, depth = waiting.pop()
@@ -174,7 +173,6 @@ def _mapping(path: Path) -> Mapping[str, str]:
 
 
 def _table(path: Path) -> Iterator[_Row]:
-    """Yield the rows of ``statistic.csv``."""
     if not path.exists():
         return
     rows = csv.reader(_lines(path, ended=True), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text

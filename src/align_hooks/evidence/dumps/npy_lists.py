@@ -106,7 +106,6 @@ def convert_gradients(source: Path, run: Path, names: Path, step: int = 0) -> in
 
 
 def _tensors(source: Path, named: Run) -> Iterator[tuple[str, Array]]:
-    """Yield canonical name and gradient, fp32, of every tensor."""
     parameters, files = _parameters(named), _files(source)
     if len(files) != len(parameters):
         counts = f"{len(files)} gradients, the model of {named.path} has {len(parameters)} parameters"

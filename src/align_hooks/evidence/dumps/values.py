@@ -134,13 +134,11 @@ class _PointReader:
                         self.sizes.setdefault((step, part.call), (size[0], size[1]))
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each reason to leave modules out."""
         for why, names in self.left.items():
             listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield f"left out: {listed}: {why}"
 
     def of(self, row: ModuleRow) -> Iterator[PointValue]:
-        """Yield the values and gradients of a row's points, for every layer and step."""
         for step, path, match in self._matching(row):
             if row.kinds and not re.fullmatch(row.kinds, self.dump.classes.get(path, "")):
                 continue
