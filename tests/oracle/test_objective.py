@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from align_hooks.oracle.objective import moved, objective, pieces_of
+from align_hooks.oracle.inputs import moved, objective, pieces_of
 from align_hooks.oracle.recorded import Recorded
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch import Batch

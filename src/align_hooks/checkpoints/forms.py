@@ -46,20 +46,14 @@ def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
         return Checkpoint(run, f"record, weights after {updates} updates", model, tensors)
     if not path.exists():
         raise RecordError(f"{path} is not there; name a record, or a checkpoint of Hugging Face, Megatron-LM or MindFormers")
-    path = _latest(path)
-    return _reader(path)(path.parent.parent if path.name == FILE else path, config)
-
-
-def _latest(path: Path) -> Path:
-    """Return the latest iteration's directory in a directory of Megatron-LM; any other path as given."""
     latest = path / LATEST
-    if not latest.is_file():
-        return path
-    with readable(latest, "; name the directory of an iteration"):
-        text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
-    if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
-        raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
-    return path / (text if text == "release" else f"iter_{int(text):07}")
+    if latest.is_file():  # of Megatron-LM, in whose directory each iteration has its own
+        with readable(latest, "; name the directory of an iteration"):
+            text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
+        if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
+            raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
+        path = path / (text if text == "release" else f"iter_{int(text):07}")
+    return _reader(path)(path.parent.parent if path.name == FILE else path, config)
 
 
 def _reader(path: Path) -> Callable[[Path, Path | None], Checkpoint]:

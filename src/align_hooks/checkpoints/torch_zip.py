@@ -62,9 +62,6 @@ class _Window(RawIOBase):
         self._at = max(0, offset + (0, self._at, self._size)[whence])
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
         self._file.seek(self._start + self._at)
         content = self._file.read(max(0, min(len(buffer), self._size - self._at)))

@@ -81,9 +81,7 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     space: tuple[str, ...] = ()
     if settings is not None:
         size = size or _size_of_sources(settings)
-        if run.configuration is not None and run.side is not None:
-            versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
-            problems += _of_configuration(run.side, run, run.configuration, settings, versions, environment)
+        problems += _misfits(run, settings, frameworks, environment)
         able = [framework for framework in installed if not framework.problems]
         if settings.device != "cpu" and able and not any(framework.devices for framework in able):
             problems.append("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal")
@@ -179,22 +177,18 @@ def _size_of_sources(settings: Settings) -> Size | None:
     return None
 
 
-def _of_configuration(
-    side: str,
-    run: JobDescription,
-    configuration: Configuration,
-    settings: Settings,
-    versions: Mapping[str, str],
-    environment: Mapping[str, str],
-) -> Iterator[str]:
+def _misfits(run: JobDescription, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the problems of a configuration: refusals of its side, and files that are missing."""
-    processes = None  # not known: a node that trains may be one of several
+    configuration, processes = run.configuration, None  # not known: a node that trains may be one of several
+    if configuration is None or run.side is None:
+        return
     if settings.device == "cpu" and not configuration.program:
         with suppress(SettingsError):  # a problem already
             processes = Launch.from_environment(environment).world_size
     yield from unlocated(configuration)
     yield from too_few(configuration, processes)
-    yield from refused(side, configuration, settings, versions)
+    versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
+    yield from refused(run.side, configuration, settings, versions)
     yield from missing(configuration, settings, from_here=run.script is not None or not configuration.program)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from align_hooks.oracle.objective import Objective
+from align_hooks.oracle.inputs import Objective
 
 
 def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> tuple[float, list[torch.Tensor] | None]:
