@@ -108,10 +108,7 @@ class _Rounding:
 def convert_weights(
     source: Path, destination: Path, to: str, choices: ConversionOptions = ConversionOptions(), config: Path | None = None
 ) -> ConversionSummary:
-    """Write the weights of ``source`` as ``destination``, in the form ``to``; ``config`` is a Hugging Face configuration of the model.
-
-    :raises RecordError: the source cannot be read. :raises AlignHooksError: a choice does not fit, or the destination is there already.
-    """
+    """Write the weights of ``source`` as ``destination``, in the form ``to``; ``config`` is a Hugging Face configuration of the model."""
     _refuse_odd(destination, to, choices)
     refuse_existing(destination)
     checkpoint = open_checkpoint(source, config)

@@ -40,11 +40,7 @@ SEVERAL, ALONE = "'use_parallel': True", "'use_parallel': False"
 
 
 def convert(log: Path, run: Path, names: Path | None = None) -> tuple[TrainingLog, list[int]]:
-    """Write the record of a log, and return its content and the steps with local norms.
-
-    :param names: a record of the same model by MindFormers, for the names of logged local norms.
-    :raises RecordError: the log cannot be read. :raises RefusedRun: the directory holds a run.
-    """
+    """Write the record of a log, with local norms by a record ``names`` by MindFormers; return the log and the steps with local norms."""
     content = read(log)
     text = re.sub(r"\r+\n?", "\n", content.decode("utf-8", "replace"))
     parsed = read_log(text, log.name)
@@ -107,9 +103,7 @@ def read(log: Path) -> bytes:
 def local_norms(text: str, lines: Sequence[tuple[int, int]], names: Run, log: str) -> tuple[Norms, float, list[str]]:
     """Return the local norms of a log (squared sums by step and canonical name), a norm's relative resolution, and notes.
 
-    :param lines: the number and the step of every line of a step, ascending.
-    :param names: a record of the same model by MindFormers.
-    :raises RecordError: the log has no local norms, two of a step, those of one rank of several, or those of another model.
+    ``lines`` are the number and the step of every line of a step, ascending; ``names`` is a record of the same model by MindFormers.
     """
     if SEVERAL in text:
         why = "whose local norms are of gradients not yet reduced; give the log of a run on one"

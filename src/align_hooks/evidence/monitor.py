@@ -59,9 +59,7 @@ def is_monitored(source: Path) -> bool:
 def convert_monitored(source: Path, run: Path, names: Path | None = None, side: str | None = None) -> tuple[Scalars, list[int]]:
     """Write the record of a monitor's files, and return its rows and the steps with local norms.
 
-    :param names: a record of the same model by the same framework, for canonical names; None: only the global norm is written.
-    :param side: ``torch`` or ``ms``, needed without ``names``.
-    :raises RecordError: the files cannot be read, or are of another model. :raises RefusedRun: the directory holds a run.
+    ``names`` is a record of the same model by the same framework; without it ``side`` is needed, and only the global norm is written.
     """
     monitored = read_monitored(source)
     named = open_run(names) if names is not None else None

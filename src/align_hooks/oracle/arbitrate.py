@@ -30,9 +30,7 @@ GRAPH = 3
 
 
 def arbitrate(reference: Run, candidate: Run, step: int | None = None, *, progress: Progress = silent) -> Arbitration:
-    """Compare both runs at ``step``, by default the first that both recorded, with the model of the reference's ``config.json`` in fp64.
-
-    Raises RecordError where weights or batch are not on record or the model is unknown, AlignHooksError where memory is short."""
+    """Compare both runs at ``step``, by default the first that both recorded, with the model of the reference's ``config.json`` in fp64."""
     runs = dict(zip(SIDES, (reference, candidate), strict=True))
     step = first_step(reference, candidate) if step is None else step
     given = {side: inputs(run, step, reference.facts) for side, run in runs.items()}

@@ -26,10 +26,7 @@ NET = re.compile(r"[A-Za-z0-9_]{1,64}")
 def dump_config(
     steps: Steps, layers: Steps, path: Path, *, level: str = "O1", statistics: bool = False, tensors: bool = True, net: str = "model"
 ) -> dict[str, object]:
-    """Return the contents of the file. ``steps`` and ``layers`` count from 0, as MindSpore's iterations; ``path`` is the dump's directory.
-
-    :raises AlignHooksError: no step or no layer is chosen, or too many one by one; the level or the network's name is unknown to MindSpore.
-    """
+    """Return the contents of the file; ``steps`` and ``layers`` count from 0, and ``path`` is the dump's directory."""
     if level not in LEVELS:
         raise AlignHooksError(f"--jit-level {level}: choose one of {', '.join(LEVELS)}")
     if not NET.fullmatch(net):

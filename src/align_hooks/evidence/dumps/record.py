@@ -68,7 +68,6 @@ def convert_dump(
     :param side: ``torch`` or ``ms``, for a list of arrays, which does not say.
     :param loss_scale: the factor of the loss before it was differentiated.
     :param first: the training step of the dump's first; None where the tool counted from the start of training.
-    :raises RecordError: the dump cannot be read. :raises RefusedRun: the directory holds a run. :raises AlignHooksError: a bad choice.
     """
     if side is not None and side not in FRAMEWORKS:
         raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
