@@ -50,8 +50,12 @@ class Sums:
     numbers: NDArray[np.float64] | None = None
     """The truth's sketch; None where no side has one."""
 
-    def add(self, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
-        """Add some rows of the truth, the honest model's ``beside``, and each side's pair of truth and record."""
+    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded], sequence: int) -> None:
+        """Add some rows of the truth, and the honest model's ``beside``, where a side recorded them."""
+        pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
+        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
+        if not (pairs or sketches):
+            return
         self.truth += squared(part.array)
         with np.errstate(invalid="ignore", over="ignore"):
             self.honest += distance_squared(beside.array, part.array)
@@ -61,6 +65,10 @@ class Sums:
             if len(pairs) > 1:
                 (_, first), (_, second) = pairs.values()
                 self.between = (self.between or 0.0) + distance_squared(second, first)
+        if sketches:
+            numbers = truth_sketch(part, sequence)
+            self.numbers = numbers if self.numbers is None else self.numbers + numbers  # sketches of rows add up
+            self.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
 
     def sketched(self) -> dict[Side, float]:
         """Return the error of each side that has a sketch."""
@@ -85,7 +93,7 @@ class RouterChoices:
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """The truth's tokens of each expert."""
 
-    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded]) -> None:
+    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded], sequence: int) -> None:
         """Add some rows of the truth, and the same rows of the honest model, ``beside``."""
         rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
         self.tokens += part.array.size // width
@@ -130,23 +138,8 @@ def _summed(
     sums: PassSums = {}
     for part, beside in zip(truth, honest, strict=True):
         progress(message("arbitrate.point", name=part.point))
-        key = part.point, part.kind
-        if part.kind is PointKind.CHOICE:
-            chosen = sums.setdefault(key, RouterChoices())
-            assert isinstance(chosen, RouterChoices)
-            chosen.add(part, beside, sides)
-            continue
-        pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
-        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
-        if not (pairs or sketches):
-            continue
-        of_point = sums.setdefault(key, Sums())
-        assert isinstance(of_point, Sums)
-        of_point.add(part, beside, pairs)
-        if sketches:
-            numbers = truth_sketch(part, sequence)
-            of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers  # sketches of rows add up
-            of_point.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
+        made: Sums | RouterChoices = RouterChoices() if part.kind is PointKind.CHOICE else Sums()
+        sums.setdefault((part.point, part.kind), made).add(part, beside, sides, sequence)
     return sums
 
 
@@ -193,4 +186,5 @@ def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
         between = None if of_point.between is None else ratio(math.sqrt(of_point.between), math.sqrt(of_point.truth))
         if len(of_point.sketches) == len(SIDES):
             between = error_of_sketches(*(found for _, found in of_point.sketches.values()))
-        yield JudgedPoint(point, kind, distances, between)
+        if distances:
+            yield JudgedPoint(point, kind, distances, between)
