@@ -19,8 +19,7 @@ from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.files import imported_side, missing, resumes, unlocated
 from align_hooks.doctor.fit import own_names, refused, too_few
 from align_hooks.doctor.frameworks import Framework, inspect
-from align_hooks.doctor.size import Size, of_configuration, of_run
-from align_hooks.doctor.space import disk, memory, unknown
+from align_hooks.doctor.size import Size, disk, memory, of_configuration, of_run, unknown
 from align_hooks.doctor.variables import Variable, examined
 from align_hooks.errors import AlignHooksError, SettingsError, shown
 from align_hooks.job.entry import AT_START, side_environment

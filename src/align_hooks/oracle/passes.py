@@ -19,9 +19,8 @@ from align_hooks.comparison.arbitration import PointKind
 from align_hooks.errors import RecordError, in_a_line
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.points import TOKEN_LOSSES
-from align_hooks.oracle.balance import balance
 from align_hooks.oracle.inputs import Inputs, moved
-from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel, computing_in, joined
+from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel, balance, computing_in, joined
 from align_hooks.oracle.points import LayerProbe, PointRows
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 
