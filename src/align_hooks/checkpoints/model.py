@@ -109,9 +109,11 @@ class ConfiguredModel:
     def shape(self, name: str) -> tuple[int | None, ...] | None:
         """Return the shape of a canonical tensor, with None for an unknown size; None for a name that the model does not have."""
         numbers = [int(number) for number in re.findall(r"\.(\d{1,9})(?=\.)", name)]
+        counted = {"expert": range(self.experts), "after": range(self.layers, MOST)}  # after: layers that predict further tokens
         for pattern, axes in self._patterns.get(any_layer(name), ()):
             words = re.findall(r"\{(\w+)\}", pattern)
-            if len(words) == len(numbers) and all(map(self._counts, words, numbers)):
+            ranges = [counted.get(word, range(self.layers)) for word in words]
+            if len(words) == len(numbers) and all(number in one for number, one in zip(numbers, ranges, strict=True)):
                 return tuple(self.sizes.get(axis, self._known(axis)) for axis in axes)
         return None
 
@@ -138,12 +140,6 @@ class ConfiguredModel:
             if not (self.tied and name == self.family.output):
                 patterns[re.sub(r"\{\w+\}", "*", name)].append((name, axes))
         return patterns
-
-    def _counts(self, word: str, number: int) -> bool:
-        """Return whether a number may stand for a placeholder in a name."""
-        if word == "after":  # layers that predict further tokens, numbered after the decoder's
-            return number >= self.layers
-        return number < (self.experts if word == "expert" else self.layers)
 
     def _known(self, name: str) -> int | None:
         value = self.config.get(name)

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from align_hooks.checklist.belongs import described, layers_with_experts
@@ -15,7 +16,6 @@ from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.patch_points import Device
-from align_hooks.doctor.variables import existing
 from align_hooks.families.family import size_of
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.local_norms import LOCAL_NORMS
@@ -157,6 +157,11 @@ def _of_any_decoder(rows: ConfigurationReader) -> int:
         shared = mlp(rows.number("size_of_the_shared_experts")) if rows.value("size_of_the_shared_experts") else 0
         total += which.sparse * (rows.number("expert_num") * (mlp(rows.number("size_of_an_expert")) + hidden) + shared)
     return total + (dense * mlp(rows.number("intermediate_size")) if dense else 0)
+
+
+def existing(path: Path) -> Path:
+    """Return a path if it exists, else its nearest parent that does."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def disk(settings: Settings, size: Size | None) -> tuple[str, str]:

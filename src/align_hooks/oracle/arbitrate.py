@@ -16,7 +16,7 @@ from align_hooks.messages.progress import Progress, silent
 from align_hooks.names.blocks import PADDING
 from align_hooks.oracle.inputs import Inputs, alike, inputs, size, steps_of
 from align_hooks.oracle.measure import measured
-from align_hooks.oracle.recorded import Recorded
+from align_hooks.oracle.points import Recorded
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.record.format.schema import Facts

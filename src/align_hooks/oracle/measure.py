@@ -18,8 +18,7 @@ from align_hooks.messages.progress import Progress, silent
 from align_hooks.oracle.inputs import Inputs
 from align_hooks.oracle.model import TRUTH
 from align_hooks.oracle.passes import Pass
-from align_hooks.oracle.points import PointRows
-from align_hooks.oracle.recorded import Recorded
+from align_hooks.oracle.points import PointRows, Recorded
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Table
 from align_hooks.record.format.shard import Shard

@@ -157,9 +157,8 @@ def _of_statistics(statistics: Statistics, elements: int) -> Numbers:
 
 def is_dump(path: Path) -> bool:
     """Return whether a source is a dump, or the pickle of an older tool."""
-    if path.suffix in PICKLES:
-        return True
-    return path.is_dir() and (bool(_pickles(path)) or any(tool.holds(path) for tool in (msprobe, mindspore, npy_lists)))
+    tools = (msprobe, mindspore, npy_lists)
+    return path.suffix in PICKLES or (path.is_dir() and (bool(_pickles(path)) or any(tool.holds(path) for tool in tools)))
 
 
 def read_dump(path: Path, side: str = "torch") -> Dump:
