@@ -50,22 +50,18 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         """Raise RecordError unless the tensors are those of the model, each in its shape and none missing."""
-        model, path = self.model, self.path
+        model, path, words = self.model, self.path, self.model.words
         for name, tensor in self.tensors.items():
             if name.endswith(PADDING):
                 continue
             wanted = model.shape(name)
             if wanted is None:
-                raise RecordError(
-                    f"{path}: {shown(name)} is no tensor of {model.words}; convert a checkpoint of the model that it says it is"
-                )
+                raise RecordError(f"{path}: {shown(name)} is no tensor of {words}; convert a checkpoint of the model that it says it is")
             if not fits(tensor.shape, wanted):
                 sizes = ", ".join("?" if size is None else str(size) for size in wanted)
-                raise RecordError(
-                    f"{path}: {name} is {list(tensor.shape)}, {model.words} has [{sizes}]; name the configuration of this model"
-                )
+                raise RecordError(f"{path}: {name} is {list(tensor.shape)}, {words} has [{sizes}]; name the configuration of this model")
         if missing := next((name for name in model.required() if name not in self.tensors), None):
-            raise RecordError(f"{path} lacks {missing}, which {model.words} has; copy the whole checkpoint")
+            raise RecordError(f"{path} lacks {missing}, which {words} has; copy the whole checkpoint")
         if odd := next((name for name, tensor in self.tensors.items() if tensor.kind not in KINDS), None):
             kind = shown(self.tensors[odd].kind)
             raise RecordError(f"{path}: {shown(odd)} is {kind}; only weights in {', '.join(KINDS)} can be converted")

@@ -58,9 +58,8 @@ def read_megatron(path: Path, config: Path | None) -> Checkpoint:
     ranks = [_rank(archive, args) for archive in archives]
     counts = tuple(1 + max(getattr(rank, axis) for rank in ranks) for axis in AXES)
     _refuse_missing(ranks, counts, args, path)
-    embeddings = (
-        value for rank in ranks for stage in rank.stages for name, value in stage.items() if name.endswith("word_embeddings.weight")
-    )
+    parameters = (parameter for rank in ranks for stage in rank.stages for parameter in stage.items())
+    embeddings = (value for name, value in parameters if name.endswith("word_embeddings.weight"))
     shapes = [value.shape for value in embeddings if isinstance(value, TorchTensor) and value.shape]
     rows = shapes[0][0] * counts[0] if shapes else None
     model = _model(archives[0], args, rows, path, config)

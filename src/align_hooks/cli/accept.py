@@ -52,9 +52,8 @@ def accept(
     criteria(judged, console)
     for note in (message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")):
         paragraph(console, note, style="dim")
-    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
-    table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
-    written("--json", json, lambda: table)
+    about = {"format": 1, "align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
+    written("--json", json, lambda: {**about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))})
     raise SystemExit(found.exit_code)
 
 

@@ -129,9 +129,7 @@ def whole_number(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value) else None
 
 
-def _sizes(
-    wanted: set[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
-) -> Mapping[str, int | None]:
+def _sizes(axes: set[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str) -> Mapping[str, int | None]:
     """Return the sizes of axes, and the numbers of layers and experts; None for a size that is not known."""
     if any(name.startswith(ADAPTED) or name in SECTIONS["built otherwise"] for name in configuration.values):
         return defaultdict(lambda: None)
@@ -149,7 +147,7 @@ def _sizes(
         own = vocabulary or padded
     real = own if own is None or padded is None else min(own, padded)
     padding = None if padded is None or real is None else padded - real
-    sizes = {size: product(size) for size in {*wanted, "layers", "experts"}}
+    sizes = {size: product(size) for size in {*axes, "layers", "experts"}}
     return sizes | {"vocabulary": real, "padding": padding, "padded": padded}
 
 

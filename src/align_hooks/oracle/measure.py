@@ -125,21 +125,18 @@ def others(ours: Array, theirs: Array) -> int:
 def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[JudgedPoint]:
     """Yield every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
     truth, honest = Pass(configuration, inputs, TRUTH), Pass(configuration, inputs, inputs.compute_type)
-    yield from _judged(_summed(truth.values(), honest.values(), sides, progress, inputs.shape[1]), inputs)
+
+    def sums_of(true: Iterator[PointRows], beside: Iterator[PointRows]) -> PassSums:
+        sums: PassSums = {}
+        for part, honest_part in zip(true, beside, strict=True):
+            progress(message("arbitrate.point", name=part.point))
+            made: Sums | RouterChoices = RouterChoices() if part.kind is PointKind.CHOICE else Sums()
+            sums.setdefault((part.point, part.kind), made).add(part, honest_part, sides, inputs.shape[1])
+        return sums
+
+    yield from _judged(sums_of(truth.values(), honest.values()), inputs)
     if any(side.holds_gradients for side in sides.values()):
-        yield from _judged(_summed(truth.gradients(), honest.gradients(), sides, progress, inputs.shape[1]), inputs)
-
-
-def _summed(
-    truth: Iterator[PointRows], honest: Iterator[PointRows], sides: Mapping[Side, Recorded], progress: Progress, sequence: int
-) -> PassSums:
-    """Return the sums of all points of a pass that a side recorded."""
-    sums: PassSums = {}
-    for part, beside in zip(truth, honest, strict=True):
-        progress(message("arbitrate.point", name=part.point))
-        made: Sums | RouterChoices = RouterChoices() if part.kind is PointKind.CHOICE else Sums()
-        sums.setdefault((part.point, part.kind), made).add(part, beside, sides, sequence)
-    return sums
+        yield from _judged(sums_of(truth.gradients(), honest.gradients()), inputs)
 
 
 def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:

@@ -69,9 +69,8 @@ def scalars_of(found: Found, side: str | None) -> Scalars:
     """Return the rows of curves of a ``side``; raises RecordError without a curve of the loss, or where neither names nor ``side`` tell."""
     curves = {spelled(name): curve for name, curve in found.curves.items() if curve}
     tags = tags_of(found, side)
-    named = {
-        quantity: curves[name] for quantity, names in tags.names.items() if (name := next(filter(curves.get, map(spelled, names)), None))
-    }
+    best = {quantity: next(filter(curves.get, map(spelled, names)), None) for quantity, names in tags.names.items()}
+    named = {quantity: curves[name] for quantity, name in best.items() if name is not None}
     if "loss" not in named:
         raise RecordError(f"{found.source} has no curve of the loss, {listed(tags.names['loss'])}; it has {listed(list(found.curves))}")
     notes, numbers, first = list(found.notes), sorted(named["loss"]), found.first

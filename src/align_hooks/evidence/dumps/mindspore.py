@@ -65,10 +65,8 @@ def holds(path: Path) -> bool:
 def read_mindspore(path: Path) -> Dump:
     """Read the dump of one rank; raises RecordError for a damaged one, for several ranks, and without a forward pass."""
     iterations = _iterations(path)
-    if ranks := sorted({one.rank for one in iterations})[1:]:
-        raise RecordError(
-            f"{path} holds ranks {iterations[0].rank} to {ranks[-1]}, and a dump does not say who holds what; name rank_N of one"
-        )
+    if len(ranks := sorted({one.rank for one in iterations})) > 1:
+        raise RecordError(f"{path} holds ranks {ranks[0]} to {ranks[-1]}, and a dump does not say who holds what; name rank_N of one")
     scopes, backward = _scopes(path), 0
     classes: dict[str, str] = {}
     entries: list[DumpEntry] = []

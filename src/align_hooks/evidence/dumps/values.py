@@ -92,13 +92,13 @@ class DumpPoints:
 
 def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
     """Return the points of a dump, cut by the model's ``dims`` where the dump does not show how; raises RecordError for none."""
-    table = table_of(dump)
+    table, path = table_of(dump), dump.path
     if table is None and dump.notes and not dump.classes:
-        raise RecordError(f"{dump.path}: {dump.notes[0]}")
+        raise RecordError(f"{path}: {dump.notes[0]}")
     if table is None:
         known = "Megatron-LM, MindFormers or Hugging Face"
         named = f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
-        raise RecordError(f"{dump.path} names no module of {known}{named}; dump a whole model with its modules")
+        raise RecordError(f"{path} names no module of {known}{named}; dump a whole model with its modules")
     rows = rows_of(table, dump.classes)
     reader = _PointReader(dump, dims, rows)
     values: dict[tuple[object, ...], PointValue] = {}
@@ -106,9 +106,7 @@ def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
         for value in reader.of(row):
             values.setdefault((value.step, value.point, value.gradient), value)
     if not values:
-        raise RecordError(
-            f"{dump.path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs"
-        )
+        raise RecordError(f"{path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs")
     ordered = sorted(values.values(), key=lambda value: value.step)
     return DumpPoints(table.name, tuple(ordered), (*dump.notes, *reader.notes()))
 
