@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from align_hooks.errors import RecordError
-from align_hooks.evidence.curves.series import scalars_of
-from align_hooks.evidence.curves.table import is_table, read_tables
-from align_hooks.evidence.curves.tensorboard import is_tensorboard, read_events
+from align_hooks.evidence.curves import is_table, is_tensorboard, read_events, read_tables, scalars_of
 from align_hooks.evidence.logs import COLOURS, COUNT, DIGITS, TrainingLog, half_of_last_digit, read_log
 from align_hooks.evidence.recording import Scalars, recording
 from align_hooks.process.paths import well_formed

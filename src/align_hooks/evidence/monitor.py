@@ -19,7 +19,7 @@ from typing import TypeAlias
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.convert import write
-from align_hooks.evidence.curves.table import records
+from align_hooks.evidence.curves import records
 from align_hooks.evidence.logs import half_of_last_digit
 from align_hooks.evidence.recording import Scalars, row_of
 from align_hooks.process.paths import well_formed
