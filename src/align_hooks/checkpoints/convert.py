@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, LazyTensor
+from align_hooks.checkpoints.checkpoint import KINDS, NAMED, Checkpoint, LazyTensor, cast, narrows
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
-from align_hooks.checkpoints.kinds import KINDS, NAMED, cast, narrows
 from align_hooks.checkpoints.megatron import write_megatron
 from align_hooks.checkpoints.mindformers import tables, write_mindformers
 from align_hooks.checkpoints.mindspore import write_ckpt
@@ -151,8 +150,7 @@ def _refuse_odd(destination: Path, to: str, choices: ConversionOptions) -> None:
         "--qkv-concat": choices.qkv_concat and not mindformers,
         "--vocabulary-rows": choices.rows is not None and not (megatron or mindformers),
     }
-    wrong = next((option for option, is_odd in odd.items() if is_odd), None)
-    if wrong is not None:
+    if wrong := next((option for option, is_odd in odd.items() if is_odd), None):
         raise AlignHooksError(f"{wrong} says nothing of --to {to}; leave it out")
     if to == "mindspore-ckpt" and destination.suffix != ".ckpt":
         raise AlignHooksError(f"{destination}: MindSpore wants the name of such a file to end in .ckpt; name {destination}.ckpt")

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, LazyTensor, merged
-from align_hooks.checkpoints.kinds import KINDS, TORCH_NAMES
+from align_hooks.checkpoints.checkpoint import KINDS, TORCH_NAMES, Checkpoint, LazyTensor, merged
 from align_hooks.checkpoints.model import ConfiguredModel, open_model
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format.digests import bytes_of
@@ -39,8 +38,7 @@ def tensors_of(path: Path) -> dict[str, LazyTensor]:
     listed = read_json(index, within=path).get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(home, str) for home in listed.values()):
         raise RecordError(f"{index} has no weight_map of names to files; copy it again")
-    odd = next((home for home in listed.values() if Path(home).name != home or home in ("", ".", "..")), None)
-    if odd is not None:
+    if (odd := next((home for home in listed.values() if Path(home).name != home or home in ("", ".", "..")), None)) is not None:
         why = "which is no file of its own directory; convert a checkpoint that you trust"
         raise RecordError(f"{index} names the file {shown(repr(odd))}, {why}")
     files = {home: open_safetensors(path / home) for home in sorted(set(listed.values()))}

@@ -125,6 +125,8 @@ def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping
 def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: ConfiguredModel, rows: int | None) -> Iterator[FrameworkTensor]:
     dims, begins = model.dims(rows), _first_layers(ranks)
     for rank in ranks:
+        is_last = counts[1] > 1 and rank.pipeline == counts[1] - 1  # which has a copy of a tied model's embedding
+        copies = {model.family.output, *([model.family.embedding] if is_last else [])} if model.tied else set()
         for number, stage in enumerate(rank.stages):
             for native, value in stage.items():
                 of_expert = ".experts." in native
@@ -135,7 +137,7 @@ def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: Configured
                     fused = _placed(model, native, value.shape, dims, (rank.tensor, counts[0]), begins[number, rank.pipeline], expert)
                 except RefusedRun as error:
                     raise RecordError(f"{rank.path}: {error}") from None
-                if fused is not None and not _is_copy(fused.pieces, model, rank, counts):
+                if fused is not None and not copies & {*fused.pieces[:1]}:
                     is_uncut = all(part.box == tuple((0, size) for size in part.shape) for part in fused.parts)
                     if not (is_uncut and rank.tensor):  # every tensor-parallel rank has all of a norm
                         yield FrameworkTensor(fused, value.kind, value.read, f"{rank.path.parent.name} {shown(native)}")
@@ -157,14 +159,6 @@ def _placed(
             return fused
         first = first or fused
     return first
-
-
-def _is_copy(pieces: Sequence[str], model: ConfiguredModel, rank: _Rank, counts: Sequence[int]) -> bool:
-    """Return whether a parameter is the copy of the embedding in a tied model's last pipeline stage."""
-    if not model.tied:
-        return False
-    last = counts[1] > 1 and rank.pipeline == counts[1] - 1
-    return pieces[:1] == (model.family.output,) or (last and pieces[:1] == (model.family.embedding,))
 
 
 def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:

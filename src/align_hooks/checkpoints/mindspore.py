@@ -23,8 +23,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from align_hooks.checkpoints.checkpoint import LazyTensor
-from align_hooks.checkpoints.kinds import KINDS, size_of
+from align_hooks.checkpoints.checkpoint import KINDS, LazyTensor, size_of
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format.digests import bytes_of
 from align_hooks.record.format.files import in_words, readable

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, joined
-from align_hooks.checkpoints.kinds import KINDS, TORCH_NAMES
+from align_hooks.checkpoints.checkpoint import KINDS, TORCH_NAMES, Checkpoint, FrameworkTensor, joined
 from align_hooks.checkpoints.megatron import ALLOWED, notes_of
 from align_hooks.checkpoints.model import ConfiguredModel, of_arguments, open_model
 from align_hooks.checkpoints.pickles import Class, Object, classes, read_pickle

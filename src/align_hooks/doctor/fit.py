@@ -111,10 +111,10 @@ class _DataChecks:
         Loader(source, self.model.whole, elsewhere=self.model.is_unknown)
 
     def replay_batches(self, source: Source) -> None:
-        replay, values = self.replay(source), self.configuration.values
+        replay = self.replay(source)
         sequence = whole_number(meaning("seq_length", self.configuration, self.elsewhere))
         if self.configuration.side != MINDFORMERS:  # Megatron needs the rows that it asks for
-            grows = any(name in values for name in GROWS)
+            grows = any(name in self.configuration.values for name in GROWS)
             rows = None if grows else whole_number(known(self.configuration, "global_batch_size"))
             replay.check(sequence=sequence, vocabulary=self.model.padded, rows=rows)
             return

@@ -57,10 +57,9 @@ class Shapes:
 
 
 def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | None = None, megatron: str = "") -> Shapes:
-    """Return the shapes of the model that ``configuration`` describes.
+    """Return the shapes of the model that ``configuration`` describes, which may go on ``elsewhere``; empty where it cannot.
 
-    ``elsewhere`` is where the configuration may go on, empty where it cannot. ``vocabulary`` is the size without padding that
-    MindFormers takes from its sources; ``megatron`` is the version of megatron-core, empty where it is not known.
+    ``vocabulary`` is the size without padding that MindFormers takes from its sources; ``megatron`` is megatron-core's version, or empty.
     """
     tensors = _tensors(configuration, elsewhere)
     wanted = {axis for axes in tensors.values() for axis in axes or ()} - {"vocabulary"}

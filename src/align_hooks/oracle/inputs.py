@@ -63,8 +63,7 @@ def objective(facts: Facts, batch: Batch) -> Objective:
     pieces, per_token = pieces_of(batch.rows), bool(facts.training.per_token_loss)
     tokens = mask / max(mask.sum(), 1) if per_token else by_pieces(mask, pieces)
     predicted, factor = [], arguments.prediction_loss(facts) if arguments.predicts(facts) else 0.0
-    layers = facts.model.get("num_nextn_predict_layers")
-    layers = layers if isinstance(layers, int) else 0
+    layers = size(facts.model, "num_nextn_predict_layers")
     for layer in range(layers if isinstance(factor, float) else 0):
         rolled = moved(mask, layer + 1)
         if not per_token:

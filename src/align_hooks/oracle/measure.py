@@ -15,7 +15,7 @@ from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.metrics.measures import ratio
 from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent
-from align_hooks.oracle.inputs import Inputs
+from align_hooks.oracle.inputs import Inputs, size
 from align_hooks.oracle.model import TRUTH
 from align_hooks.oracle.passes import Pass
 from align_hooks.oracle.points import PointRows, Recorded
@@ -26,7 +26,6 @@ from align_hooks.record.format.sketch import PROJECTIONS, sketch
 from align_hooks.record.read.activations import SQUARES, column_signs, row_signs
 from align_hooks.record.read.activations import measured as of_tokens
 
-Key = tuple[str, PointKind]
 COLUMNS = lru_cache(maxsize=64)(column_signs)
 """The signs of a point's columns, kept for its other rows."""
 
@@ -97,8 +96,8 @@ class RouterChoices:
         rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
         self.tokens += part.array.size // width
         self.honest += others(part.array, beside.array)
-        size = max(len(side.counts.get(part.point, ())) for side in sides.values())
-        self.counts = summed(self.counts, np.bincount(part.array.reshape(-1), minlength=size))
+        experts = max(len(side.counts.get(part.point, ())) for side in sides.values())
+        self.counts = summed(self.counts, np.bincount(part.array.reshape(-1), minlength=experts))
         for side, recorded in sides.items():
             if part.point in recorded.choices:
                 self.others[side] = self.others.get(side, 0) + others(part.array, recorded.choices[part.point][rows])
@@ -106,7 +105,7 @@ class RouterChoices:
                 self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
 
 
-PassSums = dict[Key, Sums | RouterChoices]
+PassSums = dict[tuple[str, PointKind], Sums | RouterChoices]
 
 
 def summed(ours: Array, theirs: Array) -> Array:
@@ -162,8 +161,7 @@ def distance_squared(ours: Array, theirs: Array) -> float:
 
 
 def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
-    layers = inputs.facts.model.get("num_hidden_layers")
-    deep = layers if isinstance(layers, int) else 1
+    deep = size(inputs.facts.model, "num_hidden_layers") or 1
     for (point, kind), of_point in sums.items():
         if isinstance(of_point, RouterChoices):
             if of_point.others:

@@ -76,11 +76,6 @@ def by_positions(sequence: int) -> Layout:
     return lambda tensor: tensor.reshape(-1, sequence, tensor.numel() // (tensor.shape[0] * (tensor.shape[1] if tensor.ndim > 2 else 1)))
 
 
-def by_heads(tensor: torch.Tensor) -> torch.Tensor:
-    """Make the layout of ``[rows, heads, sequence, head]`` canonical."""
-    return tensor.transpose(1, 2).flatten(2)
-
-
 class LayerProbe(TorchFunctionMode):
     """Sees the points of ``layer``, called ``name``, while it is entered; with ``backward`` their tensors keep gradients.
 
@@ -183,7 +178,7 @@ def attention(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.
     probe: LayerProbe | None = getattr(module, PROBE, None)
     if probe is not None:
         for name, tensor in (("query", query), ("key", key), ("value", value)):
-            probe.see(f"self_attn.{name}", tensor, by_heads)
+            probe.see(f"self_attn.{name}", tensor, lambda tensor: tensor.transpose(1, 2).flatten(2))  # [rows, heads, …]
     return sys.modules[type(module).__module__].eager_attention_forward(module, query, key, value, *args, **kwargs)
 
 

@@ -135,33 +135,28 @@ def problems(plan: ExperimentPlan) -> Iterator[str]:
         for named in (rung.against, rung.fed_by):
             if named in names[index:]:
                 yield f"{rung.name} needs {named}, which is not trained before it; name an earlier rung, or a run"
-        yield from of_command(plan, rung)
+        if rung.side is not None and rung.side not in plan.sides:
+            yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"
+            continue
+        side = plan.side(rung)
+        slots = set(SLOTS.findall(side.command))
+        if BLANK in side.command:
+            yield f"{rung.name}: the command still has {BLANK}; write the training's own words there"
+        if not side.command:
+            yield f"{rung.name} has no command, and neither has the ladder; give one"
+        elif rung.keys:
+            if not side.config:
+                yield f"{rung.name}: changes are keys of a YAML file; name it by config"
+            if "config" not in slots:
+                yield f"{rung.name}: the command has no {{config}}, so that changes would be lost"
+        elif rung.arguments and "changes" not in slots:
+            yield f"{rung.name}: the command has no {{changes}}, so that changes would be lost"
+        if side.command and rung.ranks > 1 and "ranks" not in slots:
+            yield f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"
     try:
         Settings.from_environment({PREFIX + name: value for name, value in {"RUN": plan.folder, **plan.record}.items()})
     except SettingsError as error:
         yield "record: " + str(error).replace("\n", "; ")
-
-
-def of_command(plan: ExperimentPlan, rung: Rung) -> Iterator[str]:
-    """Yield a sentence for each error of a rung's command."""
-    if rung.side is not None and rung.side not in plan.sides:
-        yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"
-        return
-    side = plan.side(rung)
-    slots = set(SLOTS.findall(side.command))
-    if BLANK in side.command:
-        yield f"{rung.name}: the command still has {BLANK}; write the training's own words there"
-    if not side.command:
-        yield f"{rung.name} has no command, and neither has the ladder; give one"
-    elif rung.keys:
-        if not side.config:
-            yield f"{rung.name}: changes are keys of a YAML file; name it by config"
-        if "config" not in slots:
-            yield f"{rung.name}: the command has no {{config}}, so that changes would be lost"
-    elif rung.arguments and "changes" not in slots:
-        yield f"{rung.name}: the command has no {{changes}}, so that changes would be lost"
-    if side.command and rung.ranks > 1 and "ranks" not in slots:
-        yield f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"
 
 
 def environment(plan: ExperimentPlan, index: int) -> dict[str, str]:

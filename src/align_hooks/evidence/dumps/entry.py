@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from align_hooks.checkpoints.kinds import KINDS, cast
+from align_hooks.checkpoints.checkpoint import KINDS, cast
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format.files import read_array

@@ -54,7 +54,6 @@ class _Contents(Struct, frozen=True):
 
     framework: str
     data: dict[str, dict[str, object]]
-    task: str = ""
     level: str = ""
 
 

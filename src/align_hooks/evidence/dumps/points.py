@@ -72,13 +72,10 @@ class ModuleTable:
 
 
 SECTIONS = sections(Path(__file__).parent / "points.txt")
-
-
-def _operators(ways: str) -> Operators:
-    return tuple((tuple(kinds.split("|")), int(count)) for count, kinds in map(str.split, ways.split(", ")))
-
-
-OPERATORS = {name: _operators(ways) for name, _, ways in (line.partition(": ") for line in SECTIONS["operators"])}
+OPERATORS: Mapping[str, Operators] = {
+    name: tuple((tuple(kinds.split("|")), int(count)) for count, kinds in map(str.split, ways.split(", ")))
+    for name, _, ways in (line.partition(": ") for line in SECTIONS["operators"])
+}
 
 
 def _rows(head: str, layer: str) -> tuple[ModuleRow, ...]:
