@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.cli.demo import run_demo, script
+from align_hooks.cli.demo import demo, script
 from align_hooks.errors import AlignHooksError
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,7 @@ def test_what_is_not_installed_is_named_with_its_extra(tmp_path: Path, monkeypat
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("mindformers", "jinja2") else real(name))
     with pytest.raises(AlignHooksError, match=r"mindformers, jinja2 is not installed here; pip install 'jinja2>=3' .*'mindformers<"):
-        run_demo(tmp_path)
+        demo(tmp_path)
 
 
 def test_a_directory_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.pickles import read_pickle
-from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_dist import _refuse_gaps
 from align_hooks.errors import AlignHooksError, RecordError
 from checkpoints.models import DENSE, Calls, Sizes, config, huggingface, read_file, tensors, write_file
@@ -284,8 +283,7 @@ def test_a_size_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
 def indexed(path: Path) -> Path:
     source = huggingface(path.with_name("one"), DENSE)
     opened = open_checkpoint(source)
-    outputs = [Output(name, tensor.shape, tensor.kind, tensor.read) for name, tensor in opened.tensors.items()]
-    write_huggingface(path, opened.model, outputs, largest=1500)
+    write_huggingface(path, opened.model, opened.tensors, largest=1500)
     return path
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from align_hooks.checkpoints.checkpoint import BLOCK, KINDS, TORCH_NAMES, cast
 from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
-from align_hooks.checkpoints.kinds import BLOCK, KINDS, TORCH_NAMES, cast
 from align_hooks.errors import AlignHooksError
 from checkpoints.models import DENSE, assert_same, bits, huggingface, read_file, tensors
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from align_hooks.checkpoints.checkpoint import LazyTensor
 from align_hooks.checkpoints.convert import ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import open_checkpoint
 from align_hooks.checkpoints.huggingface import write_huggingface
 from align_hooks.checkpoints.mindspore import ckpt_tensors, write_ckpt
-from align_hooks.checkpoints.safetensors import Output
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
 from align_hooks.names.blocks import PADDING
 from checkpoints.models import DENSE, EXPERTS, MODELS, Sizes, Tensors, assert_same, bits, config, huggingface, read_file, record, tensors
@@ -134,8 +134,8 @@ def test_whatever_the_sizes(tmp_path_factory: pytest.TempPathFactory, sizes: Siz
     assert_converts_into(content, path, where / "back", source)
 
 
-def outputs(content: Tensors) -> list[Output]:
-    return [Output(name, numbers.shape, kind, lambda numbers=numbers: numbers) for name, (kind, numbers) in content.items()]  # type: ignore[misc]
+def outputs(content: Tensors) -> dict[str, LazyTensor]:
+    return {name: LazyTensor(numbers.shape, kind, lambda numbers=numbers: numbers) for name, (kind, numbers) in content.items()}  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("largest", [1, 300, 1500])

@@ -45,8 +45,8 @@ def variables() -> str:
 def hooks(all_of: Sequence[Hook]) -> Iterator[Sequence[str]]:
     """Every hook of a side, in the order of a run."""
     for hook in all_of:
-        seam = ", ".join(f"`{hook.trigger}.{target}`" for target in hook.targets) or f"`{hook.trigger}`, once it is imported"
-        yield hook.name, seam, hook.why, f"{hook.package} {hook.supports}", "yes" if hook.must_fire else "no"
+        patch_point = ", ".join(f"`{hook.trigger}.{target}`" for target in hook.targets) or f"`{hook.trigger}`, once it is imported"
+        yield hook.name, patch_point, hook.why, f"{hook.package} {hook.supports}", "yes" if hook.must_fire else "no"
 
 
 def signatures() -> Iterator[Sequence[str]]:
@@ -85,7 +85,7 @@ def page() -> str:
     parts = [HEAD, "## Commands\n", table(("command", "what it does", "exit codes", "example"), commands())]
     parts += ["## Variables\n", VARIABLES, variables(), "## Hooks\n", ATTACHED]
     for side, all_of in SIDES.items():
-        parts += [f"### {side}\n", table(("hook", "seam", "what for", "proven on", "must fire"), hooks(all_of))]
+        parts += [f"### {side}\n", table(("hook", "patch point", "what for", "proven on", "must fire"), hooks(all_of))]
     parts += ["## Signatures\n", "What a comparison says after *likely*: the first row that fits.\n"]
     parts.append(table(("where it is blamed", "likely", "when", "look at", "source"), signatures()))
     return "\n".join(parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks.cli import app
-from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
+from align_hooks.doctor.examination import Examination, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.report.doctor_text import WIDTH, judged, lines
@@ -38,10 +38,10 @@ def made(tmp_path: Path) -> Made:
     """An environment in which stand-in packages, made from the catalogues, are found before the real ones."""
 
     def make(changed: Mapping[str, str] | None = None, without: tuple[str, ...] = ()) -> Mapping[str, str]:
-        root, seams = tmp_path / "packages", {}
+        root, targets = tmp_path / "packages", {}
         for hook in (*TORCH_HOOKS, *MS_HOOKS):
-            seams.setdefault(f"{hook.trigger.replace('.', '/')}", []).extend(hook.targets)
-        files = {f"{name}.py": _module(targets) for name, targets in seams.items() if f"{name}/__init__.py" not in VERSIONS}
+            targets.setdefault(f"{hook.trigger.replace('.', '/')}", []).extend(hook.targets)
+        files = {f"{name}.py": _module(of_file) for name, of_file in targets.items() if f"{name}/__init__.py" not in VERSIONS}
         files |= VERSIONS | (changed or {})
         for name, text in files.items():
             if not name.startswith(without or ("nothing",)):
@@ -73,10 +73,10 @@ def examined(environment: Mapping[str, str], given: str | None = None, **variabl
 
 def test_ready(made: Made) -> None:
     examination = examined(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
-    assert (examination.problems, examination.exit_code, examination.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
+    assert (examination.problems, examination.exit_code, examination.ready) == ((), 0, ["Megatron-LM", "MindFormers"])
     assert judged(examination) == ("ready", "bold green", "Megatron-LM and MindFormers")
     text = "\n".join(lines(examination))
-    found = f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} seams found"
+    found = f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} patch points found"
     assert all(part in text for part in (found, "megatron-core 0.16.0", "  CUDA_DEVICE_MAX_CONNECTIONS=1")), text
     assert all(len(line) <= WIDTH or not line.strip().count(" ") > 1 for line in text.splitlines())  # but for a path
 
@@ -85,7 +85,7 @@ def test_ready(made: Made) -> None:
 def test_no_accelerator_and_no_rehearsal(made: Made) -> None:
     examination = examined(made())
     assert examination.problems == ("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal",)
-    assert examination.exit_code == NOT_READY and "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
+    assert examination.exit_code == 1 and "no ALIGN_HOOKS_* is set" in "\n".join(lines(examination))
 
 
 def test_a_checkout_whose_data_helper_is_not_compiled(made: Made, tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_wheel_without_the_training_package_asks_for_a_checkout(made: Made) ->
     )
 
 
-def test_a_seam_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
-    unseamed = {"megatron/core/optimizer/clip_grads.py": "", "megatron/training/arguments.py": ""}
-    examination = examined(made(unseamed), **CPU)
+def test_a_patch_point_that_is_not_there_is_named_with_its_hook(made: Made) -> None:
+    changed = {"megatron/core/optimizer/clip_grads.py": "", "megatron/training/arguments.py": ""}
+    examination = examined(made(changed), **CPU)
     (problem,) = examination.problems  # clip_grads is only asked for with norms
     assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
     assert "missing: arguments, norm" in "\n".join(lines(examination))

@@ -1,5 +1,6 @@
 """What recording needs against what is free."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,9 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from align_hooks.doctor import space
-from align_hooks.doctor.size import Size
-from align_hooks.doctor.space import billions, disk, memory, planned, unknown
+from align_hooks.doctor.size import Size, billions, disk, memory, planned, unknown
 from align_hooks.settings import Settings
 from synthetic import settings
 
@@ -22,7 +21,7 @@ SEVEN = Size(7_000_000_000, 65536, 10, 2, "llama.yaml")
 def free(monkeypatch: pytest.MonkeyPatch) -> Free:
     def set_free(size: float, pages: float = 1e12) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(size)))
-        monkeypatch.setattr(space.os, "sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else int(pages))
+        monkeypatch.setattr(os, "sysconf", lambda name: 1 if name == "SC_PAGE_SIZE" else int(pages))
 
     return set_free
 

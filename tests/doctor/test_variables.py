@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.doctor.variables import Variable, examined
+from align_hooks.doctor.examination import Variable, examined
 from holder import held
 from synthetic import Synthetic, by_hand, routed, settings
 

@@ -13,8 +13,7 @@ from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
-from align_hooks.evidence.convert import convert
-from align_hooks.evidence.local_norms import coarse, local_norms
+from align_hooks.evidence.convert import coarse, convert, local_norms
 from comparison.conftest import stage
 from evidence.test_logs import mindformers
 from synthetic import Synthetic, scalars_only

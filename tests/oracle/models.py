@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from align_hooks.oracle.inputs import Inputs
-from align_hooks.oracle.objective import objective
+from align_hooks.oracle.inputs import Inputs, objective
 from align_hooks.record.format.schema import Facts, Training
 from align_hooks.record.read.batch import Batch
 

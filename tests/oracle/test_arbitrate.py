@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from align_hooks import open_run  # noqa: E402
+from align_hooks import oracle as library  # noqa: E402
 from align_hooks.comparison.arbitration import Arbitration, PointKind, Ruling  # noqa: E402
 from align_hooks.errors import AlignHooksError, RecordError, UnsupportedVersion  # noqa: E402
 from align_hooks.messages import Side  # noqa: E402
-from align_hooks.oracle import library, memory  # noqa: E402
 from align_hooks.oracle.arbitrate import arbitrate  # noqa: E402
 from invoked import command  # noqa: E402
 from oracle.models import ARGUMENTS, FAMILIES, batch_of, model_of, token_losses, weights_of  # noqa: E402
@@ -213,7 +213,7 @@ def test_a_record_that_lacks_what_is_needed_or_has_what_none_can_judge_is_refuse
 
 
 def test_too_large_a_model_is_refused_before_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda free: 1000)
+    monkeypatch.setattr("align_hooks.oracle.arbitrate.available", lambda free: 1000)
     monkeypatch.setattr("os.sysconf", lambda name: 1)
     with pytest.raises(AlignHooksError, match=r"takes .* GB of memory, and 1e-06 GB are free"):
         held(tmp_path, made("llama"), made("llama"))

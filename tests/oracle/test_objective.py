@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from align_hooks.oracle.objective import moved, objective, pieces_of
-from align_hooks.oracle.recorded import Recorded
+from align_hooks.oracle.inputs import moved, objective, pieces_of
+from align_hooks.oracle.points import Recorded
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch import Batch
 from oracle.models import ARGUMENTS, FAMILIES, batch_of, facts_of

@@ -33,7 +33,7 @@ def doctor(where: Path, *words: str, **variables: object) -> tuple[int, str, dic
 
 @pytest.mark.slow
 def test_a_machine_that_is_ready(tmp_path: Path, reference: Path) -> None:
-    """Every seam of the installed frameworks is found, and what a record says of its size is held against the disk."""
+    """Every patch point of the installed frameworks is found, and what a record says of its size is held against the disk."""
     fed = frameworks.fed_by(reference)
     code, text, report = doctor(tmp_path, DEVICE="cpu", RUN=tmp_path / "run", LOCAL_NORMS="all", WEIGHTS="0-3", **fed)
     assert (code, text.splitlines()[0]) == (0, "ready: Megatron-LM and MindFormers"), text

@@ -12,8 +12,7 @@ from align_hooks import open_run
 from align_hooks.cli import app
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
-from align_hooks.evidence.dumps.read import read_dump
-from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.record import convert_dump, read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.monitor import convert_monitored
 from align_hooks.names.points import GRADIENT, in_order

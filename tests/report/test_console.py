@@ -13,7 +13,7 @@ from rich.table import Table
 
 import drifting
 from align_hooks.cli import app
-from align_hooks.cli.output import PIPED
+from align_hooks.cli.files import PIPED
 from align_hooks.messages import with_commands
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.report import console

@@ -16,8 +16,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.scenarios import climb as climbing
 from align_hooks.scenarios.bisect import plan_text
-from align_hooks.scenarios.plan import ExperimentPlan, Rung, read_plan
-from align_hooks.scenarios.rung import command, environment, script
+from align_hooks.scenarios.plan import ExperimentPlan, Rung, command, environment, read_plan, script
 from invoked import invoke
 from synthetic import Synthetic, row
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, TensorOnDisk
+from align_hooks.checkpoints.checkpoint import Checkpoint, LazyTensor
 from align_hooks.checkpoints.huggingface import INDEX, MODEL, read_huggingface, tensors_of
 from align_hooks.checkpoints.megatron import FILE, LATEST, mp_ranks, read_megatron
 from align_hooks.checkpoints.mindformers import ranks_of, read_mindformers
@@ -20,7 +20,6 @@ from align_hooks.regular import read_regular
 from align_hooks.replay.weights import open_weights
 from align_hooks.settings import Source, Steps
 
-Reader = Callable[[Path, Path | None], Checkpoint]
 SUFFIXES = (".ckpt", ".safetensors", ".pt")
 """Suffixes of files of weights; any other file is a log."""
 LONGEST_ITERATION = 20
@@ -34,42 +33,30 @@ def is_weights(path: Path) -> bool:
 
 
 def open_checkpoint(path: Path, config: Path | None = None) -> Checkpoint:
-    """Return the weights of any form at a path, which may be ``RECORD@STEP``; raises RecordError for missing or incomplete weights.
-
-    :param config: the model's configuration; None: the checkpoint's own.
-    """
+    """Return the weights of any form at a path, or ``RECORD@STEP``, by the model's ``config``, or the checkpoint's own if that is None."""
     name, at, step = path.name.rpartition("@")
     run = path.with_name(name) if at and name and not path.exists() else path
     if run.is_dir() and layout.ranks(run):
         if at and run != path and not (step.isascii() and step.isdigit() and len(step) < 16):
             raise RecordError(f"{path}: {shown(step)} is no step; write {run}@N, the weights after N updates")
-        return read_record(run, step if run != path else "0", config)
+        updates = step if run != path else "0"
+        weights = open_weights(Source(run, Steps.parse(updates)))
+        model = open_model(config) if config is not None else model_of(open_run(run).facts.model, run / "run.json")
+        tensors = {name: LazyTensor(weights.shape(name), "F32", partial(weights.__getitem__, name)) for name in weights}
+        return Checkpoint(run, f"record, weights after {updates} updates", model, tensors)
     if not path.exists():
         raise RecordError(f"{path} is not there; name a record, or a checkpoint of Hugging Face, Megatron-LM or MindFormers")
-    return _reader(path := _latest(path))(path.parent.parent if path.name == FILE else path, config)
-
-
-def read_record(path: Path, step: str, config: Path | None) -> Checkpoint:
-    """Return the weights of a run after ``step`` updates, in fp32; raises RecordError where the record lacks them."""
-    weights = open_weights(Source(path, Steps.parse(step)))
-    model = open_model(config) if config is not None else model_of(open_run(path).facts.model, path / "run.json")
-    tensors = {name: TensorOnDisk(weights.shape(name), "F32", partial(weights.__getitem__, name)) for name in weights}
-    return Checkpoint(path, f"record, weights after {step} updates", model, tensors)
-
-
-def _latest(path: Path) -> Path:
-    """Return the latest iteration's directory in a directory of Megatron-LM; any other path as given."""
     latest = path / LATEST
-    if not latest.is_file():
-        return path
-    with readable(latest, "; name the directory of an iteration"):
-        text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
-    if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
-        raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
-    return path / (text if text == "release" else f"iter_{int(text):07}")
+    if latest.is_file():  # of Megatron-LM, in whose directory each iteration has its own
+        with readable(latest, "; name the directory of an iteration"):
+            text = read_regular(latest, 2 * LONGEST_ITERATION, path).decode("ascii", "replace").strip()
+        if text != "release" and not (text.isascii() and text.isdigit() and len(text) <= LONGEST_ITERATION):
+            raise RecordError(f"{latest} names no iteration; name the directory of one, such as {path}/iter_0000010")
+        path = path / (text if text == "release" else f"iter_{int(text):07}")
+    return _reader(path)(path.parent.parent if path.name == FILE else path, config)
 
 
-def _reader(path: Path) -> Reader:
+def _reader(path: Path) -> Callable[[Path, Path | None], Checkpoint]:
     if path.is_file():
         if path.suffix in SUFFIXES:
             return read_megatron if path.suffix == ".pt" else read_mindformers
@@ -78,20 +65,14 @@ def _reader(path: Path) -> Reader:
         return read_torch_dist
     if mp_ranks(path):
         return read_megatron
-    if _is_huggingface(path):
+    if (path / INDEX).exists():
         return read_huggingface
+    if (path / MODEL).exists() and (path / "config.json").exists():
+        model = open_model(path)  # MindFormers' directories of the same files have names of their own
+        if model.shape(model.family.embedding) is not None and model.family.embedding in tensors_of(path):
+            return read_huggingface
     if ranks_of(path) or any(file.suffix in SUFFIXES[:2] for file in list_folder(path)):
         return read_mindformers
     raise RecordError(
         f"{path} holds no weights: neither manifest/rank_0.json nor model.safetensors, .metadata, mp_rank_00 or a .ckpt is there"
     )
-
-
-def _is_huggingface(path: Path) -> bool:
-    """Return whether a directory of safetensors has Hugging Face's names; MindFormers' directories have names of their own."""
-    if (path / INDEX).exists():
-        return True
-    if not (path / MODEL).exists() or not (path / "config.json").exists():
-        return False
-    model = open_model(path)
-    return model.shape(model.family.embedding) is not None and model.family.embedding in tensors_of(path)

@@ -14,13 +14,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, FrameworkTensors, placed
+from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, LazyTensor, joined
 from align_hooks.checkpoints.model import ConfiguredModel, model_of, of_arguments, open_model
 from align_hooks.checkpoints.pickles import classes, plain
-from align_hooks.checkpoints.safetensors import Output
-from align_hooks.checkpoints.torch_write import Tensor, write_archive
-from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor, arguments
+from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor, arguments, write_archive
 from align_hooks.errors import RecordError, RefusedRun, shown
+from align_hooks.names.blocks import Cut, Dims
+from align_hooks.names.fused import Fused
 from align_hooks.record.format.files import is_folder_in, list_folder
 from align_hooks.record.write import atomic
 
@@ -35,21 +35,12 @@ AXES = ("tensor", "pipeline", "expert")
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """A file, and its rank on each parallel axis."""
-
-    archive: TorchArchive
+    path: Path
     tensor: int
     pipeline: int
     expert: int
-
-    def stages(self) -> list[dict[str, Any]]:
-        """Return the parameters of each virtual pipeline stage."""
-        value = self.archive.value
-        keys = ["model"] if "model" in value else [f"model{stage}" for stage in range(sum(key.startswith("model") for key in value))]
-        stages = [value.get(key) for key in keys]
-        if not stages or not all(isinstance(stage, dict) and all(isinstance(name, str) for name in stage) for stage in stages):
-            raise RecordError(f"{self.archive.path} holds no model; convert a checkpoint of Megatron-LM's GPT models on megatron-core")
-        return [dict(stage) for stage in stages if stage is not None]
+    stages: Sequence[Mapping[str, Any]]
+    """The parameters of each virtual pipeline stage."""
 
 
 def mp_ranks(path: Path) -> list[Path]:
@@ -60,18 +51,20 @@ def mp_ranks(path: Path) -> list[Path]:
 
 def read_megatron(path: Path, config: Path | None) -> Checkpoint:
     """Read a checkpoint of ``mp_rank_*`` folders; raises RecordError for a missing rank, or a file cut short."""
-    archives = {file.parent.name: TorchArchive(file, ALLOWED) for file in mp_ranks(path)}
-    first = next(iter(archives.values()))
-    if not all(isinstance(archive.value, dict) for archive in archives.values()):
+    archives = [TorchArchive(file, ALLOWED) for file in mp_ranks(path)]
+    if not all(isinstance(archive.value, dict) for archive in archives):
         raise RecordError(f"{path} holds no model; convert a checkpoint that Megatron-LM saved")
-    args = arguments(first.value.get("args")) or {}
-    ranks = list(_ranks(archives, args, path))
+    args = arguments(archives[0].value.get("args")) or {}
+    ranks = [_rank(archive, args) for archive in archives]
     counts = tuple(1 + max(getattr(rank, axis) for rank in ranks) for axis in AXES)
     _refuse_missing(ranks, counts, args, path)
-    rows = _rows(ranks, counts[0])
-    model = _model(first, args, rows, path, config)
+    parameters = (parameter for rank in ranks for stage in rank.stages for parameter in stage.items())
+    embeddings = (value for name, value in parameters if name.endswith("word_embeddings.weight"))
+    shapes = [value.shape for value in embeddings if isinstance(value, TorchTensor) and value.shape]
+    rows = shapes[0][0] * counts[0] if shapes else None
+    model = _model(archives[0], args, rows, path, config)
     cut = [f"{count} {axis}-parallel ranks" for count, axis in zip(counts, AXES, strict=True) if count > 1]
-    tensors = _parameters(ranks, counts, model, rows).tensors()
+    tensors = joined(_parameters(ranks, counts, model, rows), path)
     return Checkpoint(path, ", ".join(["Megatron-LM, mp_rank", *cut]), model, tensors, notes_of(args, model, config))
 
 
@@ -102,17 +95,20 @@ def _model(first: TorchArchive, args: Mapping[str, Any], rows: int | None, path:
     return of_arguments(args, rows, path)
 
 
-def _ranks(archives: Mapping[str, TorchArchive], args: Mapping[str, Any], path: Path) -> Iterator[_Rank]:
-    """Yield each file with its rank; only the arguments show whether a second number is the pipeline's or the experts' rank."""
-    for name, archive in archives.items():
-        match = FOLDER.fullmatch(name)
-        if match is None:
-            raise RecordError(f"{path / name} is no folder of a rank; keep mp_rank_00, mp_rank_00_000 and the like there")
-        tensor, second, third = (None if number is None else int(number) for number in match.groups())
-        of_experts = third is None and args.get("pipeline_model_parallel_size", 1) == 1
-        of_experts = of_experts and (args.get("expert_model_parallel_size") or 1) > 1
-        pipeline, expert = (0, second) if of_experts else (second, third)
-        yield _Rank(archive, tensor or 0, pipeline or 0, expert or 0)
+def _rank(archive: TorchArchive, args: Mapping[str, Any]) -> _Rank:
+    """Return the rank of a file; only the arguments show whether a second number is the pipeline's or the experts' rank."""
+    match = FOLDER.fullmatch(archive.path.parent.name)
+    if match is None:
+        raise RecordError(f"{archive.path.parent} is no folder of a rank; keep mp_rank_00, mp_rank_00_000 and the like there")
+    value = archive.value
+    keys = ["model"] if "model" in value else [f"model{stage}" for stage in range(sum(key.startswith("model") for key in value))]
+    stages = [value.get(key) for key in keys]
+    if not stages or not all(isinstance(stage, dict) and all(isinstance(name, str) for name in stage) for stage in stages):
+        raise RecordError(f"{archive.path} holds no model; convert a checkpoint of Megatron-LM's GPT models on megatron-core")
+    tensor, second, third = (None if number is None else int(number) for number in match.groups())
+    of_experts = third is None and args.get("pipeline_model_parallel_size", 1) == 1 and (args.get("expert_model_parallel_size") or 1) > 1
+    pipeline, expert = (0, second) if of_experts else (second, third)
+    return _Rank(archive.path, tensor or 0, pipeline or 0, expert or 0, stages)
 
 
 def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping[str, Any], path: Path) -> None:
@@ -126,61 +122,61 @@ def _refuse_missing(ranks: Sequence[_Rank], counts: Sequence[int], args: Mapping
         raise RecordError(f"{path}: {why}; save it as torch_dist and convert that")
 
 
-def _rows(ranks: Sequence[_Rank], tensor: int) -> int | None:
-    """Return the rows of the embedding with padding; None where no rank has it."""
-    parameters = (parameter for rank in ranks for stage in rank.stages() for parameter in stage.items())
-    embeddings = (value for name, value in parameters if isinstance(value, TorchTensor) and name.endswith("word_embeddings.weight"))
-    return next((embedding.shape[0] * tensor for embedding in embeddings if embedding.shape), None)
-
-
-def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: ConfiguredModel, rows: int | None) -> FrameworkTensors:
-    dims, parameters = model.dims(rows), FrameworkTensors(ranks[0].archive.path.parent.parent)
-    begins = _first_layers(ranks)
+def _parameters(ranks: Sequence[_Rank], counts: Sequence[int], model: ConfiguredModel, rows: int | None) -> Iterator[FrameworkTensor]:
+    dims, begins = model.dims(rows), _first_layers(ranks)
     for rank in ranks:
-        for number, stage in enumerate(rank.stages()):
+        is_last = counts[1] > 1 and rank.pipeline == counts[1] - 1  # which has a copy of a tied model's embedding
+        copies = {model.family.output, *([model.family.embedding] if is_last else [])} if model.tied else set()
+        for number, stage in enumerate(rank.stages):
             for native, value in stage.items():
                 of_expert = ".experts." in native
                 if not isinstance(value, TorchTensor) or (rank.expert and not of_expert):
                     continue  # other expert-parallel ranks have copies of the first rank's parameters
                 expert = model.experts // counts[2] * rank.expert if of_expert else 0
-                first = {"first_layer": begins[number, rank.pipeline], "first_expert": expert}
                 try:
-                    fused = placed(model.family.megatron, native, value.shape, model, dims, rank=(rank.tensor, counts[0]), **first)
+                    fused = _placed(model, native, value.shape, dims, (rank.tensor, counts[0]), begins[number, rank.pipeline], expert)
                 except RefusedRun as error:
-                    raise RecordError(f"{rank.archive.path}: {error}") from None
-                if fused is not None and not _is_copy(fused.pieces, model, rank, counts):
+                    raise RecordError(f"{rank.path}: {error}") from None
+                if fused is not None and not copies & {*fused.pieces[:1]}:
                     is_uncut = all(part.box == tuple((0, size) for size in part.shape) for part in fused.parts)
                     if not (is_uncut and rank.tensor):  # every tensor-parallel rank has all of a norm
-                        parameters.add(FrameworkTensor(fused, value.kind, value.read, f"{rank.archive.path.parent.name} {shown(native)}"))
-    return parameters
+                        yield FrameworkTensor(fused, value.kind, value.read, f"{rank.path.parent.name} {shown(native)}")
 
 
-def _is_copy(pieces: Sequence[str], model: ConfiguredModel, rank: _Rank, counts: Sequence[int]) -> bool:
-    """Return whether a parameter is the copy of the embedding in a tied model's last pipeline stage."""
-    if not model.tied:
-        return False
-    last = counts[1] > 1 and rank.pipeline == counts[1] - 1
-    return pieces[:1] == (model.family.output,) or (last and pieces[:1] == (model.family.embedding,))
+def _placed(
+    model: ConfiguredModel, native: str, shape: Sequence[int], dims: Dims, rank: tuple[int, int], layer: int, expert: int
+) -> Fused | None:
+    """Return the pieces of a parameter of tensor-parallel rank ``rank[0]`` of ``rank[1]``; None for a name of no parameter."""
+    first: Fused | None = None
+    for cut in dict.fromkeys((Cut(None, *rank), Cut())):  # a rank has a part, or all, as of a norm: the model's shapes show which
+        try:
+            fused = model.family.megatron.fused(native, shape, dims, cut=cut, first_layer=layer, first_expert=expert)
+        except RefusedRun:
+            if cut.count == 1 and first is None:
+                raise
+            continue
+        if fused is None or all(model.allows(part.name, part.shape) for part in fused.parts):
+            return fused
+        first = first or fused
+    return first
 
 
 def _first_layers(ranks: Sequence[_Rank]) -> dict[tuple[int, int], int]:
     """Return virtual stage and pipeline rank to the number of the stage's first layer in the model."""
     layers: dict[tuple[int, int], int] = {}
     for rank in ranks:
-        for number, stage in enumerate(rank.stages()):
+        for number, stage in enumerate(rank.stages):
             found = {int(match[1]) for name in stage if name.startswith("decoder.") and (match := LAYER.search(name))}
             layers[number, rank.pipeline] = max(layers.get((number, rank.pipeline), 0), max(found, default=-1) + 1)
     stages = sorted(layers)
     return dict(zip(stages, accumulate((layers[stage] for stage in stages), initial=0), strict=False))
 
 
-def write_megatron(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
+def write_megatron(path: Path, model: ConfiguredModel, tensors: Mapping[str, LazyTensor]) -> None:
     """Write the checkpoint of one rank, for ``--load PATH --finetune --no-load-optim --no-load-rng`` of Megatron-LM."""
     folder = path / RELEASE / "mp_rank_00"
     folder.mkdir(parents=True)
     atomic.sync_path(folder.parent)  # so that it is kept through a crash
-    tensors = [(Tensor(key, output.shape, output.kind), output.make) for key, output in enumerate(outputs)]
-    named = {output.name: tensor for output, (tensor, _) in zip(outputs, tensors, strict=True)}
-    value = {"checkpoint_version": 3.0, "iteration": 0, "model": named, OURS: {"config": dict(model.config)}}
-    write_archive(folder / FILE, FILE.removesuffix(".pt"), value, tensors)
+    value = {"checkpoint_version": 3.0, "iteration": 0, "model": tensors, OURS: {"config": dict(model.config)}}
+    write_archive(folder / FILE, FILE.removesuffix(".pt"), value)
     atomic.write_text(path / LATEST, RELEASE)

@@ -7,15 +7,14 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
-from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, FrameworkTensors, TensorOnDisk, each_once
-from align_hooks.checkpoints.huggingface import stored, write_config
+from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, LazyTensor, joined, merged
+from align_hooks.checkpoints.huggingface import open_safetensors, write_config, write_safetensors
 from align_hooks.checkpoints.mindspore import ckpt_tensors
 from align_hooks.checkpoints.model import NAME_THE_CONFIGURATION, ConfiguredModel, open_model
-from align_hooks.checkpoints.safetensors import Output, open_files, write_safetensors
 from align_hooks.errors import AlignHooksError, RecordError, RefusedRun, shown
 from align_hooks.names.table import NameTable
 from align_hooks.record.format.files import is_folder_in, list_folder
@@ -45,56 +44,35 @@ def read_mindformers(path: Path, config: Path | None) -> Checkpoint:
     files = [folder] if folder.is_file() else [file for file in list_folder(folder) if file.suffix in SUFFIXES]
     if {file.suffix for file in files} > {".ckpt"}:
         raise RecordError(f"{folder} holds files of both .ckpt and .safetensors; name the one that you mean")
-    tensors = _tensors(files, path)
+    if not files:
+        raise RecordError(f"{path} holds no .ckpt and no .safetensors; name the directory that has them")
+    opened = {file.name: ckpt_tensors(file) if file.suffix == ".ckpt" else open_safetensors(file) for file in files}
+    weights = {name: tensor for name, tensor in merged(opened, path).items() if not NO_WEIGHT.fullmatch(name)}
     beside = path if path.is_dir() else path.parent
     if config is None and not (beside / "config.json").exists():
         raise AlignHooksError(f"{path} does not say which model it is; {NAME_THE_CONFIGURATION}")
     model = open_model(beside if config is None else config)
     form = "MindSpore .ckpt" if files[0].suffix == ".ckpt" else "MindFormers safetensors"
-    parameters, notes = _parameters(tensors, model, path)
-    return Checkpoint(path, form, model, parameters.tensors(), notes)
-
-
-def _tensors(files: Sequence[Path], path: Path) -> dict[str, TensorOnDisk]:
-    if not files:
-        raise RecordError(f"{path} holds no .ckpt and no .safetensors; name the directory that has them")
-    of_files: dict[str, Mapping[str, TensorOnDisk]] = {}
-    for file in files:
-        if file.suffix == ".ckpt":
-            of_files[file.name] = ckpt_tensors(file)
-        else:
-            (opened,) = open_files([file])
-            of_files[file.name] = {name: stored(opened, name) for name in opened}
-    homes = each_once(((name, home) for home, of_file in of_files.items() for name in of_file), path)
-    return {name: of_files[home][name] for name, home in homes.items() if not NO_WEIGHT.fullmatch(name)}
-
-
-def _parameters(tensors: Mapping[str, TensorOnDisk], model: ConfiguredModel, path: Path) -> tuple[FrameworkTensors, list[str]]:
-    """Return the parameters by the names of the family's first class that has all of them, and notes."""
     refused: RefusedRun | None = None
-    for table, notes in tables(model, path):
+    for table, notes in tables(model, path):  # the first class that has all parameters
         try:
-            return _by(table, tensors, model, path), notes
+            return Checkpoint(path, form, model, joined(list(_parameters(table, weights, model)), path), notes)
         except RefusedRun as error:
             refused = refused or error
     raise RecordError(f"{path}: {refused}")
 
 
-def _by(table: NameTable, tensors: Mapping[str, TensorOnDisk], model: ConfiguredModel, path: Path) -> FrameworkTensors:
-    parameters, embedding = FrameworkTensors(path), table.native(model.family.embedding)
-    dims = model.dims(tensors[embedding].shape[0] if embedding in tensors and tensors[embedding].shape else None)
+def _parameters(table: NameTable, tensors: Mapping[str, LazyTensor], model: ConfiguredModel) -> Iterator[FrameworkTensor]:
+    embedding = tensors.get(table.native(model.family.embedding))
+    dims = model.dims(embedding.shape[0] if embedding is not None and embedding.shape else None)
     for native, tensor in tensors.items():
         fused = table.fused(native, tensor.shape, dims)
         if fused is not None and not (model.tied and fused.pieces[:1] == (model.family.output,)):
-            parameters.add(FrameworkTensor(fused, tensor.kind, tensor.read, shown(native)))
-    return parameters
+            yield FrameworkTensor(fused, tensor.kind, tensor.read, shown(native))
 
 
 def tables(model: ConfiguredModel, path: Path) -> list[tuple[NameTable, list[str]]]:
-    """Return the names of each of MindFormers' classes of a model with notes, first the names that are written.
-
-    :raises RefusedRun: MindFormers has no class of the family.
-    """
+    """Return the names of each of MindFormers' classes of a model with notes, the written ones first; raises RefusedRun without a class."""
     sides = model.family.mindformers
     if not sides:
         raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
@@ -103,8 +81,8 @@ def tables(model: ConfiguredModel, path: Path) -> list[tuple[NameTable, list[str
     return [*((side.table, [] if side.legacy else [NOTE]) for side in sides), *variants]
 
 
-def write_mindformers(path: Path, model: ConfiguredModel, outputs: Sequence[Output]) -> None:
+def write_mindformers(path: Path, model: ConfiguredModel, tensors: Mapping[str, LazyTensor]) -> None:
     """Write one safetensors file and a ``config.json`` into a new directory."""
     path.mkdir()
-    write_safetensors(path / "model.safetensors", outputs, {"format": "ms"})
-    write_config(path, model, outputs)
+    write_safetensors(path / "model.safetensors", tensors, {"format": "ms"})
+    write_config(path, model, tensors)

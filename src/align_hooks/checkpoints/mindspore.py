@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from align_hooks.checkpoints.checkpoint import TensorOnDisk
-from align_hooks.checkpoints.kinds import KINDS, size_of
-from align_hooks.checkpoints.safetensors import Output
+from align_hooks.checkpoints.checkpoint import KINDS, LazyTensor, size_of
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format.digests import bytes_of
 from align_hooks.record.format.files import in_words, readable
@@ -56,7 +55,7 @@ class _Part:
     size: int
 
 
-def ckpt_tensors(path: Path) -> dict[str, TensorOnDisk]:
+def ckpt_tensors(path: Path) -> dict[str, LazyTensor]:
     """Return name to tensor of a ``.ckpt``; raises RecordError for a file that is no complete checkpoint."""
     try:
         with BufferedReader(open_regular(path, path.parent)) as file:
@@ -65,14 +64,14 @@ def ckpt_tensors(path: Path) -> dict[str, TensorOnDisk]:
         why = f"{path} is no whole MindSpore checkpoint ({shown(in_words(error))})"
         raise RecordError(f"{why}; copy it again, or save it without enc_key") from None
     named: dict[str, list[_Part]] = {}
-    for before, part in zip([None, *parts], parts, strict=False):
-        if part.name in named and (before is None or before.name != part.name):
-            raise RecordError(f"{path}: {shown(part.name)} is there twice; keep one model in a file")
-        named.setdefault(part.name, []).append(part)
-    return {name: _stored(path, of_name) for name, of_name in named.items()}
+    for name, of_name in groupby(parts, key=lambda part: part.name):
+        if name in named:
+            raise RecordError(f"{path}: {shown(name)} is there twice; keep one model in a file")
+        named[name] = list(of_name)
+    return {name: _tensor(path, of_name) for name, of_name in named.items()}
 
 
-def _stored(path: Path, parts: Sequence[_Part]) -> TensorOnDisk:
+def _tensor(path: Path, parts: Sequence[_Part]) -> LazyTensor:
     first = parts[0]
     kind = TYPES.get(first.type, first.type)
     shape = () if first.dims == (0,) else first.dims
@@ -81,7 +80,7 @@ def _stored(path: Path, parts: Sequence[_Part]) -> TensorOnDisk:
     if unequal or (kind in KINDS and math.prod(shape) * size_of(kind) != size):
         why = f"of shape {list(shape)} and type {shown(first.type)} has {size} bytes"
         raise RecordError(f"{path}: {shown(first.name)} {why}; copy the file again")
-    return TensorOnDisk(shape, kind, partial(_read, path, parts, shape, kind))
+    return LazyTensor(shape, kind, partial(_read, path, parts, shape, kind))
 
 
 def _read(path: Path, parts: Sequence[_Part], shape: tuple[int, ...], kind: str) -> Array:
@@ -112,19 +111,18 @@ def _parts(file: BinaryIO) -> Iterator[_Part]:
 
 
 def _value(file: BinaryIO, place: int, end: int) -> _Part:
-    name, tensor = None, None
-    for number, wire, start, stop in _fields(file, place, end):
-        if (number, wire) == (1, LENGTH):
-            name = _text(file, start, stop)
-        elif (number, wire) == (2, LENGTH):
-            tensor = (start, stop)
-    if name is None or tensor is None:
+    fields = {number: (start, stop) for number, wire, start, stop in _fields(file, place, end) if wire == LENGTH}
+    if not fields.keys() >= {1, 2}:
         raise ValueError("a value is no tensor")
-    dims: list[int] = []
+    name, dims = _text(file, *fields[1]), list[int]()
     kind, content = None, (0, 0)
-    for number, wire, start, stop in _fields(file, *tensor):
-        if number == 1:
-            dims += _dims(file, wire, start, stop)
+    for number, wire, start, stop in _fields(file, *fields[2]):
+        if number == 1:  # one size, or several packed
+            if wire not in (VARINT, LENGTH) or stop - start > 100:
+                raise ValueError("sizes are no numbers")
+            while start < stop:
+                size, start = _varint(file, start, stop)
+                dims.append(size)
         elif (number, wire) == (2, LENGTH):
             kind = _text(file, start, stop)
         elif (number, wire) == (3, LENGTH):
@@ -132,19 +130,6 @@ def _value(file: BinaryIO, place: int, end: int) -> _Part:
     if kind is None or len(dims) > 8 or any(dim >= 1 << 48 for dim in dims):
         raise ValueError(f"{shown(name)} is no tensor")
     return _Part(name, tuple(dims), kind, content[0], content[1] - content[0])
-
-
-def _dims(file: BinaryIO, wire: int, start: int, stop: int) -> list[int]:
-    """Return the sizes in a field: one, or several packed."""
-    if wire == VARINT:
-        return [_varint(file, start, stop)[0]]
-    if wire != LENGTH or stop - start > 100:
-        raise ValueError("sizes are no numbers")
-    found = []
-    while start < stop:
-        number, start = _varint(file, start, stop)
-        found.append(number)
-    return found
 
 
 def _fields(file: BinaryIO, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -184,13 +169,13 @@ def _text(file: BinaryIO, start: int, stop: int) -> str:
     return file.read(stop - start).decode()
 
 
-def write_ckpt(path: Path, outputs: Sequence[Output], *, slice_: int = SLICE) -> None:
+def write_ckpt(path: Path, tensors: Mapping[str, LazyTensor], *, slice_: int = SLICE) -> None:
     """Write a ``.ckpt`` of these tensors, in their order, and sync it."""
     with path.open("xb") as file:
-        for output in outputs:
-            content = bytes_of(output.make())
+        for name, output in tensors.items():
+            content = bytes_of(output.read())
             dims = b"".join(bytes([1 << 3 | VARINT]) + _encoded(size) for size in output.shape)
-            described, tag = dims + _bytes(2, TYPE_OF[output.kind].encode()), _bytes(1, output.name.encode())
+            described, tag = dims + _bytes(2, TYPE_OF[output.kind].encode()), _bytes(1, name.encode())
             for start in range(0, max(len(content), 1), slice_):
                 part = content[start : start + slice_]
                 tensor = described + _head(3, len(part))

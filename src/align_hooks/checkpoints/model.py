@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,8 +30,6 @@ from align_hooks.record.format.files import in_words, read_json
 
 MOST, MOST_COUNTED = 1 << 40, 10_000
 """Largest size of a model; largest count of layers, or of a layer's experts."""
-COUNTED = ("layer", "expert")
-"""Placeholders in the names of tensors that every layer, or every expert of every layer, has."""
 NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRECTORY or --config config.json"
 
 
@@ -110,46 +109,37 @@ class ConfiguredModel:
     def shape(self, name: str) -> tuple[int | None, ...] | None:
         """Return the shape of a canonical tensor, with None for an unknown size; None for a name that the model does not have."""
         numbers = [int(number) for number in re.findall(r"\.(\d{1,9})(?=\.)", name)]
-        for pattern in self._patterns.get(any_layer(name), ()):
+        counted = {"expert": range(self.experts), "after": range(self.layers, MOST)}  # after: layers that predict further tokens
+        for pattern, axes in self._patterns.get(any_layer(name), ()):
             words = re.findall(r"\{(\w+)\}", pattern)
-            if len(words) == len(numbers) and all(map(self._counts, words, numbers)):
-                return tuple(self.sizes.get(axis, self._known(axis)) for axis in self._axes[pattern])
+            ranges = [counted.get(word, range(self.layers)) for word in words]
+            if len(words) == len(numbers) and all(number in one for number, one in zip(numbers, ranges, strict=True)):
+                return tuple(self.sizes.get(axis, self._known(axis)) for axis in axes)
         return None
 
     def allows(self, name: str, shape: tuple[int, ...]) -> bool:
         """Return whether a tensor may have a shape; padding may have any number of rows."""
         wanted = self.shape(name.removesuffix(PADDING))
-        own = shape[1:] if name.endswith(PADDING) else shape
-        asked = None if wanted is None else wanted[len(wanted) - len(own) :]
-        return asked is not None and len(asked) == len(own) and all(size in (None, one) for size, one in zip(asked, own, strict=True))
+        free = name.endswith(PADDING)
+        return wanted is not None and fits(shape[free:], wanted[free:])
 
     def required(self) -> Iterator[str]:
         """Yield the canonical tensors that every model of the family's has, in each layer and expert."""
         counts = {"layer": self.layers, "expert": self.experts}
-        for pattern in self._axes:
+        for pattern, _ in chain.from_iterable(self._patterns.values()):
             words = re.findall(r"\{(\w+)\}", pattern)
-            if all(word in COUNTED for word in words):
+            if all(word in counts for word in words):
                 for numbers in product(*(range(counts[word]) for word in words)):
                     yield pattern.format(**dict(zip(words, numbers, strict=True)))
 
     @cached_property
-    def _axes(self) -> dict[str, tuple[str, ...]]:
-        """Every tensor of the family to the names of its axes, without the output layer of a tied model."""
-        tensors = (tensor for level in self.family.levels for tensor in level.items())
-        return {name: axes for name, axes in tensors if not (self.tied and name == self.family.output)}
-
-    @cached_property
-    def _patterns(self) -> dict[str, list[str]]:
-        patterns: dict[str, list[str]] = {}
-        for pattern in self._axes:
-            patterns.setdefault(re.sub(r"\{\w+\}", "*", pattern), []).append(pattern)
+    def _patterns(self) -> Mapping[str, list[tuple[str, tuple[str, ...]]]]:
+        """Names with ``*`` for numbers to the names with placeholders, and the names of their axes; no output layer of a tied model."""
+        patterns: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
+        for name, axes in chain.from_iterable(level.items() for level in self.family.levels):
+            if not (self.tied and name == self.family.output):
+                patterns[re.sub(r"\{\w+\}", "*", name)].append((name, axes))
         return patterns
-
-    def _counts(self, word: str, number: int) -> bool:
-        """Return whether a number may stand for a placeholder in a name."""
-        if word == "after":  # layers that predict further tokens, numbered after the decoder's
-            return number >= self.layers
-        return number < (self.experts if word == "expert" else self.layers)
 
     def _known(self, name: str) -> int | None:
         value = self.config.get(name)
@@ -171,6 +161,11 @@ class ConfiguredModel:
         if not value:
             raise RecordError(f"{self.path} does not tell {name}, which a model of this family needs; copy its configuration again")
         return value
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    """Return whether a shape is the wanted one, in which None is an unknown size."""
+    return len(shape) == len(wanted) and all(size in (None, own) for size, own in zip(wanted, shape, strict=True))
 
 
 def _of_known(of: Callable[[list[int]], int], *parts: int | None) -> int | None:
@@ -217,30 +212,25 @@ BUILT: Mapping[str, str] = {
 def of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
     """Return the model of Megatron-LM's arguments with an embedding of ``rows`` rows; raises RecordError for arguments of no family."""
     try:
-        return _of_arguments(args, rows, path)
+        off = switched_off()
+        own = {name: off.get(name) if args.get(word) is None else args[word] for name, word in BUILT.items() if args.get(name) is None}
+        if args.get("group_query_attention") is False:
+            own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
+        activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
+        gpt = SimpleNamespace(
+            config=SimpleNamespace(**{**off, **args, **own, "activation_func": activation}),
+            vocab_size=rows or args["padded_vocab_size"],
+            rotary_base=args["rotary_base"],
+            rotary_percent=args.get("rotary_percent"),
+            max_sequence_length=args["max_position_embeddings"],
+            position_embedding_type=args.get("position_embedding_type"),
+            share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
+        )
+        namespace = SimpleNamespace(**args)
+        family, differences = nearest(gpt, namespace)
+        if differences:
+            raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(differences))}; convert a model of a family")
+        sizes = dims(gpt, args.get("vocab_size") or gpt.vocab_size)
+        return model_of(plain(described(family, decoder(gpt, sizes, namespace), ())), path)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, OverflowError) as error:
         raise RecordError(f"{path}: its arguments do not describe a model ({shown(in_words(error))}); {NAME_THE_CONFIGURATION}") from None
-
-
-def _of_arguments(args: Mapping[str, Any], rows: int | None, path: Path) -> ConfiguredModel:
-    off = switched_off()
-    own = {name: off.get(name) if args.get(word) is None else args[word] for name, word in BUILT.items() if args.get(name) is None}
-    if args.get("group_query_attention") is False:
-        own["num_query_groups"] = args["num_attention_heads"]  # the argument's own default is 1
-    activation = SimpleNamespace(__name__="silu" if args.get("swiglu") else "gelu", __module__="torch")
-    config = SimpleNamespace(**{**off, **args, **own, "activation_func": activation})
-    gpt = SimpleNamespace(
-        config=config,
-        vocab_size=rows or args["padded_vocab_size"],
-        rotary_base=args["rotary_base"],
-        rotary_percent=args.get("rotary_percent"),
-        max_sequence_length=args["max_position_embeddings"],
-        position_embedding_type=args.get("position_embedding_type"),
-        share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
-    )
-    namespace = SimpleNamespace(**args)
-    family, differences = nearest(gpt, namespace)
-    if differences:
-        raise RecordError(f"{path}: its arguments are of no family: {shown('; '.join(differences))}; convert a model of a family")
-    sizes = dims(gpt, args.get("vocab_size") or gpt.vocab_size)
-    return model_of(plain(described(family, decoder(gpt, sizes, namespace), ())), path)

@@ -74,10 +74,7 @@ def classes(head: str) -> tuple[str, ...]:
 
 
 def read_pickle(content: bytes, allowed: Collection[str], where: object) -> Value:
-    """Return the value of a pickle; raises RecordError, with ``where``, for a malformed pickle and for a class not in ``allowed``.
-
-    :param allowed: full names of classes, or ``package.*`` for all of a package.
-    """
+    """Return the value of a pickle; raises RecordError for a malformed one, and for a class not ``allowed`` by name or ``package.*``."""
     try:
         return _Machine(allowed, where).run(content)
     except DATA as error:
@@ -110,19 +107,21 @@ class _Machine:
         raise ValueError("it has no end")
 
     def push(self, value: Value) -> None:
-        """Put a value on the stack."""
-        self.stack.append(value)
-
-    def build(self, value: Value) -> None:
-        """Put a container on the stack."""
-        self.count()
-        self.stack.append(value)
+        self.stack.append(value)  # which may be another stack than before the value was made
 
     def count(self) -> None:
-        """Count a container; raises ValueError for too many."""
         self.containers += 1
         if self.containers > CONTAINERS:
             raise ValueError(f"it has more than {CONTAINERS} lists, dictionaries and objects")
+
+    def build(self, container: Value) -> None:
+        self.count()
+        self.stack.append(container)
+
+    def mark(self) -> None:
+        self.count()
+        self.below.append(self.stack)
+        self.stack = []
 
     def members(self) -> list[Value]:
         """Return the values since the last mark, and return to the stack below."""
@@ -130,12 +129,10 @@ class _Machine:
         return members
 
     def named(self, module: object, name: object) -> None:
-        """Put a class on the stack."""
         found = Class(OLDER.get(str(module), str(module)), str(name))
         if str(found) not in self.exact and not (found.module.startswith(self.packages) and "." not in found.name):
-            raise RecordError(
-                f"{self.where} names {shown(str(found))}, which no checkpoint needs (nothing was run); convert a checkpoint that you trust"
-            )
+            why = "which no checkpoint needs (nothing was run)"
+            raise RecordError(f"{self.where} names {shown(str(found))}, {why}; convert a checkpoint that you trust")
         self.stack.append(found)
 
     def made(self, arguments: Value) -> None:
@@ -147,13 +144,11 @@ class _Machine:
         self.build(Object(of, arguments) if make is None else make(*arguments))
 
     def state(self) -> None:
-        """Set the state of the object on the stack."""
         state, last = self.stack.pop(), self.stack[-1]
         if isinstance(last, Object):
             last.state = state if isinstance(state, dict) else {"": state}
 
     def add(self, pairs: list[Value]) -> None:
-        """Add keys and values to the dictionary on the stack."""
         last = self.stack[-1]
         items = last.items if isinstance(last, Object) else last
         if not isinstance(items, dict) or len(pairs) % 2:
@@ -161,7 +156,6 @@ class _Machine:
         items.update(zip(map(_key, pairs[::2]), pairs[1::2], strict=True))
 
     def extend(self, values: list[Value]) -> None:
-        """Add values to the list or the set on the stack."""
         last = self.stack[-1]
         if isinstance(last, set):
             last.update(map(_key, values))
@@ -170,14 +164,7 @@ class _Machine:
         else:
             raise ValueError("it adds values to what is no list")
 
-    def mark(self) -> None:
-        """Begin a new stack."""
-        self.count()
-        self.below.append(self.stack)
-        self.stack = []
-
     def take(self, count: int) -> list[Value]:
-        """Remove the last values from the stack, and return them."""
         if len(self.stack) < count:
             raise ValueError("a value is missing")
         values = self.stack[-count:]
@@ -191,11 +178,6 @@ def _key(value: Value) -> Value:
     if not all(isinstance(one, str | bytes | int | float | Object | Class | None) for one in flat):
         raise ValueError("a key of a dictionary is no plain one")
     return value
-
-
-def _dictionary(*arguments: Value) -> dict[Value, Value]:
-    pairs = arguments[0] if arguments and isinstance(arguments[0], list) else []
-    return {_key(key): item for key, item in pairs}
 
 
 def plain(value: Value) -> Value:
@@ -219,7 +201,7 @@ def plain(value: Value) -> Value:
 
 
 PLAIN: Mapping[str, Callable[..., Value]] = {
-    "collections.OrderedDict": _dictionary,
+    "collections.OrderedDict": lambda pairs=(), *_: {_key(key): item for key, item in (pairs if isinstance(pairs, list) else ())},
     "collections.defaultdict": lambda *arguments: {},
     "torch.Size": lambda sizes: tuple(sizes),
     "builtins.set": lambda *arguments: {_key(one) for members in arguments for one in members},

@@ -1,4 +1,4 @@
-"""The archives of ``torch.save``, read without torch: a zip file with uncompressed members.
+"""The archives of ``torch.save``, read and written without torch: a zip file with uncompressed members.
 
 ``data.pkl`` describes the object; ``data/N`` are the bytes of a storage, and a tensor is a range of a storage with a shape. Tensors are
 read one by one from the file, even where they share a storage, such as a buffer of all parameters.
@@ -10,7 +10,7 @@ import math
 import os
 import struct
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader, RawIOBase
 from pathlib import Path
@@ -18,15 +18,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from align_hooks.checkpoints.kinds import KINDS, size_of
+from align_hooks.checkpoints.checkpoint import KINDS, LazyTensor, size_of
 from align_hooks.checkpoints.pickles import Class, Object, Reference, classes, read_pickle
 from align_hooks.errors import RecordError, shown
+from align_hooks.record.format.digests import bytes_of
 from align_hooks.record.format.files import in_words, readable
 from align_hooks.record.format.layout import Array
+from align_hooks.record.write import atomic
 from align_hooks.regular import open_regular
 
 STORAGES = {"torch.DoubleStorage": "F64", "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16"}
 """Storages of numbers that are weights."""
+STORAGE_OF = {kind: name.removeprefix("torch.") for name, kind in STORAGES.items()}
 REBUILT = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter")
 LONGEST = 1 << 30
 """Most bytes of the description of an object."""
@@ -34,6 +37,12 @@ LOCAL = struct.Struct("<4s22x2H")
 """The header of a member: a mark, and the lengths of its name and its extra field."""
 BROKEN = (OSError, ValueError, LookupError, TypeError, OverflowError, RuntimeError, zipfile.BadZipFile, struct.error)
 """Errors of a file that is no complete archive; zipfile's NotImplementedError is a RuntimeError."""
+ALIGNED = 64
+"""Bytes of which a multiple precedes each member, as in torch, so that a file can be mapped."""
+PADDED = b"FB"
+"""torch's mark of the padding before a member."""
+LARGE = 1 << 31
+"""Bytes above which a member needs the 64-bit form of its sizes."""
 
 
 class _Window(RawIOBase):
@@ -50,9 +59,6 @@ class _Window(RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -182,3 +188,59 @@ def arguments(value: Any) -> dict[str, Any] | None:
     if isinstance(value, Object) and str(value.of) == "argparse.Namespace":
         return {name: item for name, item in value.state.items() if not isinstance(item, Object | Class)}
     return dict(value) if isinstance(value, Mapping) else None
+
+
+def write_archive(path: Path, name: str, value: Any) -> None:
+    """Write the archive ``name`` of plain data and tensors for ``torch.load(weights_only=True)``, one tensor after the other."""
+    tensors: list[LazyTensor] = []
+    with path.open("xb") as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            _write(archive, f"{name}/data.pkl", b"\x80\x02" + _pickled(value, tensors) + b".")
+            _write(archive, f"{name}/byteorder", b"little")
+            for key, tensor in enumerate(tensors):
+                _write(archive, f"{name}/data/{key}", bytes_of(tensor.read()))
+            _write(archive, f"{name}/version", b"3\n")
+        file.flush()
+        atomic.sync(file.fileno())
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
+    info, large = zipfile.ZipInfo(name), len(content) >= LARGE
+    assert archive.fp is not None
+    begin = archive.fp.tell() + 30 + len(name.encode()) + 4 + (20 if large else 0)
+    padding = -begin % ALIGNED
+    info.extra = PADDED + struct.pack("<H", padding) + b"Z" * padding
+    info.file_size = len(content)
+    with archive.open(info, "w", force_zip64=large) as target:
+        target.write(content)
+
+
+def _pickled(value: Any, tensors: list[LazyTensor]) -> bytes:
+    """Return plain data and tensors in a pickle of protocol 2, with only the opcodes of ``weights_only``; append the tensors."""
+    if value is None or isinstance(value, bool):
+        return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    if isinstance(value, int):
+        number = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+        return b"\x8a" + bytes([len(number)]) + number
+    if isinstance(value, float):
+        return b"G" + struct.pack(">d", value)
+    if isinstance(value, str):
+        text = value.encode("utf-8", "surrogatepass")
+        return b"X" + struct.pack("<I", len(text)) + text
+
+    def members(values: Iterable[Any]) -> bytes:
+        return b"".join(_pickled(each, tensors) for each in values)
+
+    if isinstance(value, Mapping):
+        return b"}(" + members(each for key, item in value.items() for each in (str(key), item)) + b"u"
+    if isinstance(value, tuple):
+        return b"(" + members(value) + b"t"
+    if isinstance(value, list):
+        return b"](" + members(value) + b"e"
+    if not isinstance(value, LazyTensor):
+        raise TypeError(f"{type(value).__name__} is no plain data")
+    tensors.append(value)
+    storage = b"(" + members(["storage"]) + f"ctorch\n{STORAGE_OF[value.kind]}\n".encode()
+    storage += members([str(len(tensors) - 1), "cpu", math.prod(value.shape)]) + b"tQ"
+    described = members([0, value.shape, strides_of(value.shape), False])
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + described + b"ccollections\nOrderedDict\n)RtR"

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, run_of, written
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output, place_of, report_files, run_of, written
 from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -18,7 +17,6 @@ from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
 from align_hooks.process.archive import is_archive
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph, verdict
 from align_hooks.report.machine import criterion_as_json
 from align_hooks.report.text import criteria
@@ -26,7 +24,7 @@ from align_hooks.report.text import criteria
 COLOUR = {AcceptanceOutcome.ACCEPTED: "bold green", AcceptanceOutcome.REFUSED: "bold red", AcceptanceOutcome.OPEN: "bold yellow"}
 
 
-@app.command()
+@app.command
 def accept(
     reference: Annotated[str, Positional(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
     candidate: Annotated[str, Positional(help="the run that was migrated, the same")],
@@ -54,9 +52,8 @@ def accept(
     criteria(judged, console)
     for note in (message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")):
         paragraph(console, note, style="dim")
-    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
-    table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
-    written("--json", json, lambda: json_text(table))
+    about = {"format": 1, "align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
+    written("--json", json, lambda: {**about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))})
     raise SystemExit(found.exit_code)
 
 

@@ -16,7 +16,7 @@ from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
@@ -51,14 +51,6 @@ class Option:
 class Parser(ArgumentParser):
     """A parser whose errors are one line, as all errors of align_hooks."""
 
-    def __init__(self, program: str, description: str, **about: Any) -> None:
-        super().__init__(program, description=description, formatter_class=Help, allow_abbrev=False, **about)
-
-    @property
-    def options(self) -> Sequence[str]:
-        """The spellings of all options."""
-        return [spelling for action in self._actions for spelling in action.option_strings]
-
     def error(self, message: str) -> NoReturn:
         """Raise a usage error."""
         raise AlignHooksError(f"{shown(message)}; {self.prog} --help says what it takes")
@@ -86,10 +78,11 @@ class CommandParameter:
 
     @property
     def opts(self) -> Sequence[str]:
-        """The spellings of an option; of a positional argument, its name in the help."""
+        """The spellings of an option, with ``--no-`` of a switch that is on; of a positional argument, its name in the help."""
         if isinstance(self.about, Positional):
             return (self.about.metavar or self.name.upper(),)
-        return self.about.names or (f"--{self.name.replace('_', '-')}",)
+        name = self.name.replace("_", "-")
+        return self.about.names or (f"--{name}", *([f"--no-{name}"] if self.default is True else []))
 
     def add_to(self, parser: ArgumentParser) -> None:
         """Add the parameter to a parser of arguments."""
@@ -101,23 +94,27 @@ class CommandParameter:
             about["nargs"] = REMAINDER if self.many else None if needed else "?"
             parser.add_argument(self.name, type=self.type, metavar=self.opts[0], **about)
         elif self.type is bool:
-            parser.add_argument(*self.opts, dest=self.name, action="store_true", **about)
+            for spelling in self.opts:
+                own = {"action": "store_true"}
+                if spelling.startswith("--no-"):
+                    own = {"action": "store_false", "help": f"the opposite of {self.opts[0]}"}
+                parser.add_argument(spelling, dest=self.name, **about | own)
         else:
             about |= {"action": "append" if self.many else "store", "required": needed}
-            metavar = self.type.__name__.upper().replace("STR", "TEXT")
-            parser.add_argument(*self.opts, dest=self.name, type=self._parsed, metavar=metavar, **about)
+            about |= {"type": partial(_parsed, self.about, self.type), "metavar": self.type.__name__.upper().replace("STR", "TEXT")}
+            parser.add_argument(*self.opts, dest=self.name, **about)
 
-    def _parsed(self, text: str) -> object:
-        """Return the value of a text; raises ArgumentTypeError for one of another type, or out of the option's range."""
-        assert isinstance(self.about, Option)
-        try:
-            value = self.type(text)
-        except ValueError:
-            raise ArgumentTypeError(f"{shown(text)!r} is no {self.type.__name__}") from None
-        low, high = self.about.min, self.about.max
-        if (low is not None and value < low) or (high is not None and not value <= high):
-            raise ArgumentTypeError(f"{text} is not {f'{low} or more' if high is None else f'from {low} to {high}'}")
-        return value
+
+def _parsed(option: Option, kind: type, text: str) -> object:
+    """Return the value of a text; raises ArgumentTypeError for one of another type, or out of the option's range."""
+    low, high = option.min, option.max
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{shown(text)!r} is no {kind.__name__}") from None
+    if (low is not None and value < low) or (high is not None and not value <= high):
+        raise ArgumentTypeError(f"{text} is not {f'{low} or more' if high is None else f'from {low} to {high}'}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -147,14 +144,15 @@ class Command:
 
     def __call__(self, words: Sequence[str]) -> None:
         """Run the command with these words; a request for help ends the process, and so do wrong words, with code 2."""
-        parser = Parser(f"{PROGRAM} {self.name}", self.help)
+        parser = Parser(f"{PROGRAM} {self.name}", description=self.help, formatter_class=Help, allow_abbrev=False)
         for parameter in self.params:
             parameter.add_to(parser)
+        known = ["-h", "--help", *(spelling for each in self.params if isinstance(each.about, Option) for spelling in each.opts)]
         rest = next((each.name for each in self.params if each.many and isinstance(each.about, Positional)), None)
         for word in itertools.takewhile(lambda word: word != "--", words):
             option = word.partition("=")[0]
-            if word.startswith("--") and " " not in word and option not in parser.options:
-                parser.error(no_such("option", option, parser.options))
+            if word.startswith("--") and " " not in word and option not in known:
+                parser.error(no_such("option", option, known))
             if rest and not word.startswith("-"):
                 break
         values = vars(parser.parse_args(words) if rest else parser.parse_intermixed_args(words))
@@ -193,21 +191,16 @@ class Application:
         return self._added[name]
 
     def _summary(self, name: str) -> str:
-        """Return the first sentence of a command's help."""
         # from the file, as importing all commands takes four times as long as listing them
         body = ast.parse(Path(__file__).with_name(f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")).body
         functions = [node for node in body if isinstance(node, ast.FunctionDef) and node.decorator_list]
         return str(next(filter(None, map(ast.get_docstring, functions)))).partition(".")[0]
 
-    def command(self, name: str | None = None) -> Callable[[F], F]:
-        """Return a decorator that registers a command."""
-
-        def add(function: F) -> F:
-            command = Command(name or function.__name__, function)
-            self._added[command.name] = command
-            return function
-
-        return add
+    def command(self, function: F) -> F:
+        """Register a command by the name of its function."""
+        name = function.__name__.replace("_", "-")
+        self._added[name] = Command(name, function)
+        return function
 
     def __call__(self, words: Sequence[str]) -> None:
         """Run the command that the words name, or print the list of commands."""
@@ -217,7 +210,8 @@ class Application:
         width = max(map(len, self.names)) + 2
         commands = "\n".join(["Commands:", *(f"  {name:{width}}{self._summary(name)}." for name in self.names)])
         about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."
-        parser = Parser(PROGRAM, about, usage=f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]", epilog=commands)
+        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]"
+        parser = Parser(PROGRAM, usage, about, commands, formatter_class=Help, allow_abbrev=False)
         parser.add_argument("--version", action="version", version=__version__)
         if not words or words[0].startswith("-"):
             parser.parse_args(words)

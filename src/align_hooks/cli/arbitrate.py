@@ -7,17 +7,15 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, place_of, progress, report_files, written
 from align_hooks.messages import message
-from align_hooks.oracle.library import refuse_lacking
+from align_hooks.oracle import refuse_lacking
 from align_hooks.record.reader import open_run
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.arbitration_machine import arbitration_as_json
 from align_hooks.report.arbitration_text import render_arbitration
 
 
-@app.command()
+@app.command
 def arbitrate(
     reference: Annotated[str, Positional(help="a recorded run; its config.json says what the model is")],
     candidate: Annotated[str, Positional(help="the other recorded run")],
@@ -41,5 +39,5 @@ def arbitrate(
         arbitration = held(open_run(place_of(reference)), open_run(place_of(candidate)), step, progress=say)
     render_arbitration(arbitration, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
-    written("--json", json, lambda: json_text(arbitration_as_json(arbitration, **about)))
+    written("--json", json, lambda: arbitration_as_json(arbitration, **about))
     raise SystemExit(arbitration.exit_code)

@@ -12,17 +12,15 @@ from align_hooks.checklist.fix import is_yaml
 from align_hooks.checklist.sides import check as check_sides
 from align_hooks.checklist.sides import fix as fix_sides
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import report_file, report_files, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, progress, report_file, report_files, written
 from align_hooks.messages import message
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.check_fix import render_fix
 from align_hooks.report.check_machine import check_as_json
 from align_hooks.report.check_text import render_check
 from align_hooks.report.console import paragraph
 
 
-@app.command()
+@app.command
 def check(
     reference: Annotated[str, Positional(help="a recorded run, a launch script, a YAML file, a list of arguments, or a quoted command")],
     candidate: Annotated[str, Positional(help="the same of the side that is questioned")],
@@ -56,7 +54,7 @@ def check(
         render_fix(mended.before, mended.after, again, (candidate, str(fix)), output())
         written("--fix", fix, lambda: mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
-    written("--json", json, lambda: json_text(check_as_json(checked, **about)))
+    written("--json", json, lambda: check_as_json(checked, **about))
     if html is not None:
         from align_hooks.report.check_page import check_page
 

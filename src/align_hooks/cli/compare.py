@@ -10,13 +10,11 @@ from align_hooks._version import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.checklist.sides import check_runs
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import report_file, report_files, run_of, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, progress, report_file, report_files, run_of, written
 from align_hooks.comparison.control_band.signed_drift import drifts
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.junit import junit as as_junit
 from align_hooks.report.machine import as_json
 from align_hooks.report.markdown import markdown as as_markdown
@@ -27,7 +25,7 @@ WORTH = 1 << 31
 """Bytes above which other processes read too: for this many, one process took as long as two (docs/scale.md)."""
 
 
-@app.command()
+@app.command
 def compare(
     reference: Annotated[str, Positional(help="the run that is trusted: a directory, or s3://bucket/run and the like")],
     candidate: Annotated[str, Positional(help="the run that is questioned")],
@@ -63,7 +61,7 @@ def compare(
             )
     render(comparison, output(), brief=brief)
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
-    written("--json", json, lambda: json_text(as_json(comparison, **about)))
+    written("--json", json, lambda: as_json(comparison, **about))
     repeated = [word for path in noise or () for word in ("--noise", path)]
     command = shlex.join(map(str, ("align-hooks", "compare", reference, candidate, *repeated)))
     written("--junit", junit, lambda: as_junit(comparison, command))

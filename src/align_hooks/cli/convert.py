@@ -9,21 +9,19 @@ from typing import Annotated
 from align_hooks.checkpoints.convert import KEEP, LAYERS, TO, ConversionOptions, convert_weights
 from align_hooks.checkpoints.forms import is_weights
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import destination_of, place_of
-from align_hooks.cli.output import output
+from align_hooks.cli.files import destination_of, output, place_of
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import AlignHooksError
 from align_hooks.evidence.convert import convert as convert_log
 from align_hooks.evidence.convert import convert_curves, is_curves
-from align_hooks.evidence.dumps.numbered import convert_gradients, is_numbered
-from align_hooks.evidence.dumps.read import is_dump
-from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.npy_lists import convert_gradients, is_numbered
+from align_hooks.evidence.dumps.record import convert_dump, is_dump
 from align_hooks.evidence.monitor import convert_monitored, is_monitored
 from align_hooks.evidence.recording import Scalars
 from align_hooks.report.console import command, paragraph
 
 
-@app.command()
+@app.command
 def convert(
     source: Annotated[
         Path,
@@ -69,57 +67,51 @@ def convert(
     Example: align-hooks convert megatron.log runs/megatron_log
     """
     source, destination = place_of(source), destination_of("DESTINATION", destination)
+    names = place_of(names, "--names ") if names is not None else None
+    config = place_of(config, "--config ") if config is not None else None
     options = ConversionOptions(dtype, layers, grouped_experts, qkv_concat, vocabulary_rows)
     of_weights = options != ConversionOptions()
     of_dump = {"--side": side, "--loss-scale": loss_scale, "--first-step": first_step}
+    given = [option for option, value in {**of_dump, "--names": names, "--config": config}.items() if value is not None]
+
+    def refuse_all_but(own: set[str], why: str) -> None:
+        if of_weights or not own >= set(given):
+            raise AlignHooksError(f"{source} {why}")
+
     if to is None and names is not None and is_numbered(source):
-        if of_weights or config is not None or side is not None or loss_scale is not None:
-            raise AlignHooksError(f"{source} has gradients by number, of which --names and --first-step alone speak; leave out the rest")
+        why = "has gradients by number, of which --names and --first-step alone speak; leave out the rest"
+        refuse_all_but({"--names", "--first-step"}, why)
         step = first_step or 0
-        count = convert_gradients(source, destination, place_of(names, "--names "), step)
+        count = convert_gradients(source, destination, names, step)
         _print(f"{count} gradients of step {step} (iteration {step + 1})", (), destination)
-        return
-    if to is None and is_dump(source):
-        if names is not None or of_weights:
-            raise AlignHooksError(f"{source} is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}")
-        config = place_of(config, "--config ") if config is not None else None
-        _convert_dump(source, destination, config=config, side=side, loss_scale=loss_scale, first=first_step)
-        return
-    if to is None and is_monitored(source):
-        if of_weights or config is not None or loss_scale is not None or first_step is not None:
-            raise AlignHooksError(f"{source} has norms of msprobe's monitor, of which --names and --side alone speak; leave out the rest")
-        named = place_of(names, "--names ") if names is not None else None
-        _print_scalars(*convert_monitored(source, destination, named, side), destination)
-        return
-    if to is None and is_curves(source):
-        if names is not None or of_weights or config is not None or loss_scale is not None or first_step is not None:
-            raise AlignHooksError(f"{source} has curves, of which --side alone speaks; leave out the rest")
+    elif to is None and is_dump(source):
+        why = f"is no log and no weights, of which an option speaks; leave out all but {', '.join(of_dump)}"
+        refuse_all_but({*of_dump, "--config"}, why)
+        scale = 1.0 if loss_scale is None else loss_scale
+        dump = convert_dump(source, destination, config=config, side=side, loss_scale=scale, first=first_step)
+        steps = f"step {dump.steps[0]} (iteration {dump.steps[0] + 1})" if len(dump.steps) == 1 else _steps(dump.steps)
+        found = f"{dump.tool}, by the modules of {dump.framework}: {steps}; {dump.points} values, {dump.gradients} gradients"
+        statistics = [f"{dump.statistics} of them are statistics alone: their norms are compared"] if dump.statistics else []
+        _print(found, (*statistics, *dump.notes), destination)
+    elif to is None and is_monitored(source):
+        why = "has norms of msprobe's monitor, of which --names and --side alone speak; leave out the rest"
+        refuse_all_but({"--names", "--side"}, why)
+        _print_scalars(*convert_monitored(source, destination, names, side), destination)
+    elif to is None and is_curves(source):
+        refuse_all_but({"--side"}, "has curves, of which --side alone speaks; leave out the rest")
         _print_scalars(convert_curves(source, destination, side), (), destination)
-        return
-    if given := next((option for option, value in of_dump.items() if value is not None), None):
-        raise AlignHooksError(f"{given} is of a dump, and {source} is none; leave it out")
-    if to is None:
+    elif given and given[0] in of_dump:
+        raise AlignHooksError(f"{given[0]} is of a dump, and {source} is none; leave it out")
+    elif to is None:
         if config is not None or of_weights or is_weights(source):
             forms = ", ".join(TO)
             raise AlignHooksError(f"{source} is converted as a log unless --to says into what weights are; add --to with one of {forms}")
-        _print_scalars(*convert_log(source, destination, place_of(names, "--names ") if names is not None else None), destination)
-        return
-    if names is not None:
+        _print_scalars(*convert_log(source, destination, names), destination)
+    elif names is not None:
         raise AlignHooksError("--names is of a log, --to of weights; leave one of them out")
-    config = place_of(config, "--config ") if config is not None else None
-    converted = convert_weights(source, destination, to, options, config)
-    _print(f"{converted.tensors} tensors of {converted.model}, from {converted.form} to {to}", converted.notes, destination)
-
-
-def _convert_dump(source: Path, run: Path, *, config: Path | None, side: str | None, loss_scale: float | None, first: int | None) -> None:
-    scale = 1.0 if loss_scale is None else loss_scale
-    converted = convert_dump(source, run, config=config, side=side, loss_scale=scale, first=first)
-    first, last = converted.steps[0], converted.steps[-1]
-    steps = f"step {first} (iteration {first + 1})" if first == last else _steps(converted.steps)
-    values = f"{converted.points} values, {converted.gradients} gradients"
-    found = f"{converted.tool}, by the modules of {converted.framework}: {steps}; {values}"
-    statistics = [f"{converted.statistics} of them are statistics alone: their norms are compared"] if converted.statistics else []
-    _print(found, (*statistics, *converted.notes), run)
+    else:
+        converted = convert_weights(source, destination, to, options, config)
+        _print(f"{converted.tensors} tensors of {converted.model}, from {converted.form} to {to}", converted.notes, destination)
 
 
 def _print_scalars(converted: Scalars, normed: Collection[object], run: Path) -> None:
@@ -135,7 +127,6 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 def _print(found: str, notes: Iterable[str], written: Path) -> None:
-    """Print what was converted, notes, and the path of the result."""
     console = output()
     paragraph(console, found, 0)
     for note in notes:

@@ -17,15 +17,6 @@ NEEDED = {"torch": ("torch", "megatron"), "mindspore": ("mindspore", "mindformer
 """Modules that the demo's processes import, by the extra that brings them."""
 
 
-def run_demo(directory: Path, family: str = "llama") -> int:
-    """Return the worse exit code of the demo's two comparisons; raises AlignHooksError where a module of :data:`NEEDED` is missing."""
-    missing = {module: extra for extra, modules in NEEDED.items() for module in modules if importlib.util.find_spec(module) is None}
-    if missing:
-        command = installing(*sorted(set(missing.values())))
-        raise AlignHooksError(f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; {command}")
-    return subprocess.run([sys.executable, str(script()), str(directory), family], check=False).returncode
-
-
 def script() -> Path:
     """Return the path of the demo's script: in a wheel, or in ``launch/`` of a checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -33,7 +24,7 @@ def script() -> Path:
     return packed if packed.is_file() else package.parents[1] / "launch" / "demo.py"
 
 
-@app.command()
+@app.command
 def demo(
     directory: Annotated[Path, Positional(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
     family: Annotated[str, Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
@@ -46,4 +37,10 @@ def demo(
 
     Example: align-hooks demo --family qwen3
     """
-    raise SystemExit(run_demo(place_of(directory), family))
+    place = place_of(directory)
+    missing = {module: extra for extra, modules in NEEDED.items() for module in modules if importlib.util.find_spec(module) is None}
+    if missing:
+        command = installing(*sorted(set(missing.values())))
+        raise AlignHooksError(f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; {command}")
+    done = subprocess.run([sys.executable, str(script()), str(place), family], check=False)
+    raise SystemExit(done.returncode)

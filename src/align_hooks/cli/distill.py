@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import report_file, run_of, steps_of, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, progress, report_file, run_of, steps_of, written
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.archive import is_archive
 from align_hooks.process.executors import ENGINES, executor_of
@@ -18,7 +17,7 @@ from align_hooks.report.distill_text import render_distilled
 STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
 
 
-@app.command()
+@app.command
 def distill(
     run: Annotated[str, Positional(metavar="RUN", help="the run that is trusted: a directory, or s3://bucket/run and the like")],
     file: Annotated[Path, Positional(metavar="FILE", help="where to write it, reference.zip say")],

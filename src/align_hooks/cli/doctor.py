@@ -9,22 +9,20 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import report_files, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, progress, report_files, written
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import command, verdict
 from align_hooks.report.doctor_text import judged, lines
 
 
-@app.command()
+@app.command
 def doctor(
     target: Annotated[
         str | None, Positional(metavar="FILE", help="what is to be run: a training script, a launch script, a YAML file; or a recorded run")
     ] = None,
     python: Annotated[str | None, Option(help="the interpreter that will train, where it is not this one")] = None,
-    everything: Annotated[bool, Option("--all", help="list every hook and its seam")] = False,
+    everything: Annotated[bool, Option("--all", help="list every hook and its patch point")] = False,
     json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
     """Say whether a run would start here, and why not.
@@ -44,5 +42,5 @@ def doctor(
     verdict(console, *judged(examination))
     for line in lines(examination, everything=everything):
         command(console, line, 0)
-    written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
+    written("--json", json, lambda: {"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)})
     raise SystemExit(examination.exit_code)

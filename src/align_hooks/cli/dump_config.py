@@ -10,13 +10,14 @@ from typing import Annotated
 from align_hooks.cli.application import Option, app
 from align_hooks.cli.files import report_file, steps_of, written
 from align_hooks.errors import AlignHooksError
-from align_hooks.evidence.dumps.configure import LEVELS, O2, dump_config
+from align_hooks.evidence.dumps.configure import LEVELS, O2
+from align_hooks.evidence.dumps.configure import dump_config as made
 from align_hooks.process.paths import path_of
 from align_hooks.report.console import plain
 
 
-@app.command("dump-config")
-def dump_configuration(
+@app.command
+def dump_config(
     out: Annotated[Path, Option(help="the JSON file to write")],
     to: Annotated[Path, Option(help="where MindSpore is to dump; an empty or a new directory")],
     steps: Annotated[str, Option(help="steps from 0: N, A-B, A-B/S, several with commas, or all")] = "0",
@@ -34,17 +35,14 @@ def dump_configuration(
 
     Example: align-hooks dump-config --steps 0,1 --layers 0-3 --to /data/dump --out dump.json
     """
-    file, where = report_file("--out", out), _place(to)
+    file = report_file("--out", out)
+    try:
+        where = path_of(to)
+    except ValueError as error:
+        raise AlignHooksError(f"--to {error}") from None
     chosen = steps_of(steps, "--steps"), steps_of(layers, "--layers")
-    content = dump_config(*chosen, where, level=jit_level, statistics=statistics, tensors=tensors, net=net_name)
+    content = made(*chosen, where, level=jit_level, statistics=statistics, tensors=tensors, net=net_name)
     written("--out", file, lambda: json.dumps(content, indent=2) + "\n")
     print("set before the training script starts:")
     for name in ("MINDSPORE_DUMP_CONFIG", *(["MS_ACL_DUMP_CFG_PATH"] if jit_level == O2 else [])):
         print(f"  export {name}={plain(shlex.quote(str(file)))}")
-
-
-def _place(path: Path) -> Path:
-    try:
-        return path_of(path)
-    except ValueError as error:
-        raise AlignHooksError(f"--to {error}") from None

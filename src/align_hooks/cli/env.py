@@ -6,12 +6,12 @@ from dataclasses import fields
 from typing import Annotated
 
 from align_hooks.cli.application import Option, app
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output
 from align_hooks.report.console import paragraph, verdict
 from align_hooks.settings import PREFIX, Settings
 
 
-@app.command()
+@app.command
 def env(markdown: Annotated[bool, Option(help="Print the table as Markdown, as docs/reference.md holds it.")] = False) -> None:
     """List the ALIGN_HOOKS_* variables.
 

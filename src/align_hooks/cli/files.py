@@ -1,20 +1,34 @@
-"""The files that a command reads, and the files of its reports."""
+"""What commands read and write: runs, the files of their reports, and the terminal."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Column
 
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.extras import needing
-from align_hooks.messages import ENGLISH, speaking
+from align_hooks.messages import ENGLISH, Argument, rendered, speaking
+from align_hooks.messages.progress import Progress
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of
 from align_hooks.record.reader import Run, open_run
-from align_hooks.record.write import output
+from align_hooks.record.write import output as files
+from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import plain
 from align_hooks.settings import Steps
+
+PIPED = 80
+"""Columns of a report in a file or a pipe, whose width is not known."""
 
 
 def place_of(path: str | Path, option: str = "") -> Path:
@@ -62,7 +76,7 @@ def report_file(option: str, path: Path | None) -> Path | None:
 def destination_of(option: str, path: Path) -> Path:
     """Return the path to write; raises AlignHooksError for a link, a record's file, another argument's file, or an impossible place."""
     try:
-        file = output.place_of(path)
+        file = files.place_of(path)
     except (OSError, ValueError) as error:
         raise AlignHooksError(f"{option} {shown(str(path))} {getattr(error, 'strerror', None) or error}") from None
     for other, value, is_path in parameters():
@@ -86,14 +100,40 @@ def _is(file: Path, text: str) -> bool:
         return False
 
 
-def written(option: str, path: Path | None, text: Callable[[], str | bytes]) -> None:
-    """Write a report to the file of an option, in English, or both languages of a page; do nothing without a file."""
+def written(option: str, path: Path | None, made: Callable[[], object]) -> None:
+    """Write a report, or a table as JSON, to the file of an option, in English, or both languages of a page; do nothing without a file."""
     if path is None:
         return
     try:
         with speaking(ENGLISH):
-            output.write(path, text())
+            content = made()
+            files.write(path, content if isinstance(content, str | bytes) else json_text(content))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise AlignHooksError(f"{option} {path} cannot be written: {reason}; name a file that you may write") from None
     print(f"written: {plain(str(path))}")
+
+
+def output() -> Console:
+    """Return the console of a report."""
+    # no highlighting: colour is for what differs, and searching the report of a long record for words takes minutes
+    terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if terminal else PIPED, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Show a line of progress on a terminal, on stderr, as stdout is the report's."""
+    console = Console(stderr=True)
+    if not console.is_terminal:  # many releases of rich end with an empty line where they are to show nothing
+        yield lambda message, done=0, total=0: None
+        return
+    text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+    columns = (SpinnerColumn(), text, BarColumn(20), TimeElapsedColumn())
+    with Bars(*columns, console=console, transient=True, expand=True) as bars:
+        task = bars.add_task("", total=None)
+
+        def say(message: Argument, done: int = 0, total: int = 0) -> None:
+            bars.update(task, description=escape(plain(rendered(message))), completed=done, total=total or None)
+
+        yield say

@@ -10,8 +10,7 @@ from typing import Annotated
 from align_hooks._version import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, run_of, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, place_of, progress, report_files, run_of, written
 from align_hooks.comparison.data.shared_ids import of_standing_out
 from align_hooks.comparison.optimizer.zero_lr import unmoved
 from align_hooks.comparison.pair import Pair
@@ -19,7 +18,6 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.run import main as run_command
 from align_hooks.messages import message, with_commands
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.frozen_text import as_json, render
 from align_hooks.scenarios.frozen import isolate, variables
@@ -28,7 +26,7 @@ ASKED = 1000
 """Steps that the guide asks for."""
 
 
-@app.command()
+@app.command
 def frozen(
     run: Annotated[str, Option(help="where this run is recorded")],
     source: Annotated[str | None, Option("--from", help="the other side's run of this command: its batches and weights are fed")] = None,
@@ -63,8 +61,7 @@ def frozen(
         runs = run_of(str(other)), run_of(run)
         comparison = compare(*runs, progress=say)
     pair = Pair(*runs)
-    moving = next((ours.step for ours, _ in pair.rows if ours.step + 1 not in pair.still), None)
-    if moving is not None:
+    if (moving := next((ours.step for ours, _ in pair.rows if ours.step + 1 not in pair.still), None)) is not None:
         raise AlignHooksError(f"the learning rate is not 0 at step {moving}; record both runs with align-hooks frozen")
     numbers = unmoved(pair.rows)
     steps = sorted({step for number in numbers for step, _ in number.out[:1]})
@@ -74,5 +71,5 @@ def frozen(
     render(comparison, numbers, isolated, shared, ASKED, output(), decode)
     code = comparison.verdict.exit_code or (1 if steps else 0)
     about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
-    written("--json", json, lambda: json_text({"format": 1, **about, **as_json(comparison, numbers, isolated, shared)}))
+    written("--json", json, lambda: {"format": 1, **about, **as_json(comparison, numbers, isolated, shared)})
     raise SystemExit(code)

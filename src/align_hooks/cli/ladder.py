@@ -8,18 +8,15 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, written
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.messages import message, with_commands
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import paragraph
 from align_hooks.report.ladder_text import as_json, render, render_rung
-from align_hooks.scenarios.climb import climb, conclusion, outcome
-from align_hooks.scenarios.plan import read_plan
-from align_hooks.scenarios.rung import script, write_config
+from align_hooks.scenarios.climb import climb, conclusion
+from align_hooks.scenarios.plan import read_plan, script, write_config
 
 
-@app.command()
+@app.command
 def ladder(
     plan: Annotated[str, Positional(help="a file of rungs (docs/ladder.md), or the one that compare --plan wrote")],
     scripts: Annotated[Path | None, Option(help="train nothing: write a launch script for each rung into this folder")] = None,
@@ -50,10 +47,10 @@ def ladder(
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
         render_rung(step, console)
-        if not step.is_whole and not (to_the_end or asked.to_the_end):
+        if not step.may_go_on and not (to_the_end or asked.to_the_end):
             break
     render(asked, steps, conclusion(steps), console)
-    code = outcome(steps)
+    code = next((step.result.exit_code for step in steps if step.result.exit_code), 0)  # of the first that is not aligned
     about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
-    written("--json", json, lambda: json_text({**about, "rungs": [as_json(step) for step in steps]}))
+    written("--json", json, lambda: {**about, "rungs": [as_json(step) for step in steps]})
     raise SystemExit(code)

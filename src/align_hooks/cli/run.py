@@ -9,7 +9,7 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.job.run import main as run_command
 
 
-@app.command()
+@app.command
 def run(
     command: Annotated[list[str], Positional(help="what to run, with its arguments")],
     arguments_only: Annotated[

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import report_files, run_of, written
-from align_hooks.cli.output import output, progress
+from align_hooks.cli.files import output, progress, report_files, run_of, written
 from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
@@ -17,12 +16,11 @@ from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.record.read.problems import distinct
 from align_hooks.record.verify import summary
 from align_hooks.record.verify import verify as verify_all
-from align_hooks.record.write.atomic import json_text
 from align_hooks.report.run_machine import run_as_json
 from align_hooks.report.run_text import render_run
 
 
-@app.command()
+@app.command
 def show(
     path: Annotated[str, Positional(metavar="RUN", help="a recorded run: a directory, or s3://bucket/run and the like")],
     html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,
@@ -47,7 +45,7 @@ def show(
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
     render_run(state, output())
-    written("--json", json, lambda: json_text(run_as_json(state, align_hooks=__version__, run=str(path))))
+    written("--json", json, lambda: run_as_json(state, align_hooks=__version__, run=str(path)))
     if html is not None:
         from align_hooks.report.run_page import run_page
 

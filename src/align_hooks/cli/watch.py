@@ -13,8 +13,7 @@ from rich.live import Live
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import place_of, report_files, run_of, written
-from align_hooks.cli.output import output
+from align_hooks.cli.files import output, place_of, report_files, run_of, written
 from align_hooks.comparison.control_band.detector import FALSE_ALARMS
 from align_hooks.comparison.control_band.watching import JobWatch, Watched
 from align_hooks.comparison.noise import Noise
@@ -23,7 +22,6 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
 from align_hooks.record.format.ending import End
 from align_hooks.record.tail import Followed
-from align_hooks.record.write.atomic import json_text
 from align_hooks.record.write.output import write as write_output
 from align_hooks.report.console import paragraph
 from align_hooks.report.machine import watch_as_json
@@ -33,7 +31,7 @@ PRINTED = 100
 """Steps after which a line is printed where there is no terminal."""
 
 
-@app.command()
+@app.command
 def watch(
     reference: Annotated[str, Positional(help="the run that is trusted, finished")],
     candidate: Annotated[str, Positional(help="the ALIGN_HOOKS_RUN of a job that runs, or is about to")],
@@ -77,7 +75,7 @@ def watch(
     outcome = watched.outcome(ended=finished)
     render(watched, outcome, why, console)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
-    written("--json", json, lambda: json_text(watch_as_json(watched, outcome, **about)))
+    written("--json", json, lambda: watch_as_json(watched, outcome, **about))
     written("--html", html, lambda: page(outcome, why, 0))
     raise SystemExit(outcome.exit_code)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from align_hooks._version import __version__
 from align_hooks.checklist.belongs import elsewhere
@@ -19,17 +21,85 @@ from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.files import imported_side, missing, resumes, unlocated
 from align_hooks.doctor.fit import own_names, refused, too_few
 from align_hooks.doctor.frameworks import Framework, inspect
-from align_hooks.doctor.size import Size, of_configuration, of_run
-from align_hooks.doctor.space import disk, memory, unknown
-from align_hooks.doctor.variables import Variable, examined
-from align_hooks.errors import AlignHooksError, SettingsError, shown
+from align_hooks.doctor.size import Size, disk, existing, memory, of_configuration, of_run, unknown
+from align_hooks.errors import AlignHooksError, RefusedRun, SettingsError, shown
 from align_hooks.job.entry import AT_START, side_environment
+from align_hooks.messages import rendered
 from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.record.reader import open_run
-from align_hooks.settings import PREFIX, Settings
+from align_hooks.record.write.start import earlier, holds_a_run
+from align_hooks.replay.batches import Replay
+from align_hooks.replay.gradients import Injection
+from align_hooks.replay.routing import RoutingReplay
+from align_hooks.replay.teacher import Teacher
+from align_hooks.replay.weights import open_weights
+from align_hooks.settings import PREFIX, Settings, Source
 
-READY, NOT_READY = 0, 1
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable that is set."""
+
+    name: str
+    value: str
+    found: str = ""
+    """What the run or file that the variable names holds."""
+    problem: str = ""
+    """Why a run would be refused; empty where it would not."""
+
+
+def examined(settings: Settings) -> Iterator[Variable]:
+    """Yield every variable that does not have its default, in the order of the settings."""
+    for field in fields(Settings):
+        value = getattr(settings, field.name)
+        if value == field.default:
+            continue
+        name, text = PREFIX + field.name.upper(), str(settings.as_text()[field.name])
+        try:
+            yield Variable(name, text, EXAMINERS[field.name](value, settings) if field.name in EXAMINERS else "")
+        except RefusedRun as error:  # a refusal at a run's start, which names the variable
+            yield Variable(name, text, problem=str(error))
+        except (AlignHooksError, OSError) as error:
+            yield Variable(name, text, problem=f"{name}: {error}")
+
+
+def directory(run: Path, settings: Settings) -> str:
+    """Return a description of the run's directory; raises AlignHooksError where the run could not claim it."""
+    base = existing(run)
+    if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
+        raise RefusedRun(f"{PREFIX}RUN={run} cannot be written: {base} is not yours to write; choose another directory")
+    earlier(run, Launch(), settings.run_exists)  # raises what a run's start would raise
+    if not holds_a_run(run):
+        return "a new run"
+    return "holds a run, which will be replaced" if settings.run_exists == "replace" else "holds a run, which will be continued"
+
+
+def replay(source: Source, settings: Settings) -> str:
+    """Return the steps whose batches can be replayed, in words."""
+    batches = Replay(source)
+    if batches.run.missing is not None:
+        raise AlignHooksError(f"{source}: {rendered(batches.run.missing.message)}; copy or record every rank")
+    first = min(batches.run.batch_steps(), default=0)
+    return f"batches of steps {max(first, 0)} to {batches.last}"
+
+
+def of_steps(what: str, steps: Sequence[int]) -> str:
+    """Return the recorded steps of a quantity, in words."""
+    return f"{what} of {len(steps)} steps, {steps[0]} to {steps[-1]}"
+
+
+EXAMINERS: Mapping[str, Callable[[Any, Settings], str]] = {
+    "run": directory,
+    "replay_batches": replay,
+    "load_weights": lambda source, settings: f"{len(open_weights(source))} tensors",
+    "inject_gradients": lambda source, settings: of_steps("gradients", Injection(source).recorded),
+    "replay_routing": lambda source, settings: of_steps("experts", RoutingReplay(source).recorded),
+    "teacher": lambda source, settings: of_steps("points", Teacher(source, patterns=settings.teacher_points.parts).recorded),
+}
+"""Field of the settings that names a run or a file to the function that describes this; its first argument is the field's value."""
+
+
 EXTRAS = {"html": ("jinja2", "markupsafe", "vl_convert"), "tokenizer": ("tokenizers",)}
 """The modules that each extra brings."""
 
@@ -63,7 +133,7 @@ class Examination:
     @property
     def exit_code(self) -> int:
         """0 ready, 1 not ready."""
-        return NOT_READY if self.problems else READY
+        return 1 if self.problems else 0
 
 
 def examine(given: str | None, environment: Mapping[str, str], *, python: str | None = None) -> Examination:
@@ -82,11 +152,11 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     space: tuple[str, ...] = ()
     if settings is not None:
         size = size or _size_of_sources(settings)
-        problems += _of_configuration(run, settings, frameworks, environment)
+        problems += _misfits(run, settings, frameworks, environment)
         able = [framework for framework in installed if not framework.problems]
         if settings.device != "cpu" and able and not any(framework.devices for framework in able):
             problems.append("no accelerator is seen; train where there is one, or set ALIGN_HOOKS_DEVICE=cpu for a rehearsal")
-        notes += tuple(filter(None, [unknown(settings, size), *_notes(run, settings)]))
+        notes += tuple(filter(None, [unknown(settings, size), *(_notes(run.configuration, settings) if run.configuration else ())]))
         sides = {wanted} if wanted is not None else {framework.side for framework in installed}
         devices = [device for framework in installed for device in framework.devices]
         needs = [disk(settings, size), *(need for side in sorted(sides) for need in memory(side, settings, size, devices))]
@@ -133,15 +203,15 @@ def _given(given: str | None, environment: Mapping[str, str]) -> JobDescription:
     if names(given, Path.is_dir) or names(given, is_archive):
         recorded = open_run(given)
         return JobDescription(recorded.facts.side if recorded.facts.side in FRAMEWORKS else None, of_run(recorded), is_recorded=True)
-    configuration = read(given, environment)
-    program = configuration.program
+    configuration, notes = read(given, environment), list[str]()
+    program, source = configuration.program, configuration.source
     near = (Path(program), Path(given).parent / program) if program else ()
     script = next((path for path in near if path.is_file()), None)
-    lost = f"{program} does not lie here, so the packages are those of this folder, or installed: be where {configuration.source} starts it"
-    notes: tuple[str, ...] = (lost,) if program and script is None and configuration.lost is None else ()
+    if program and script is None and configuration.lost is None:
+        notes.append(f"{program} does not lie here, so the packages are those of this folder, or installed: be where {source} starts it")
     if more := elsewhere(configuration):
-        notes += (f"what {configuration.source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses",)
-    return JobDescription(side_of(configuration), of_configuration(configuration), script, configuration, notes)
+        notes.append(f"what {source} leaves out may be said elsewhere ({more}), and was not held against what a run refuses")
+    return JobDescription(side_of(configuration), of_configuration(configuration), script, configuration, tuple(notes))
 
 
 def side_of(configuration: Configuration) -> str:
@@ -170,40 +240,33 @@ def _settings(environment: Mapping[str, str]) -> tuple[list[str], list[Variable]
 def _size_of_sources(settings: Settings) -> Size | None:
     """Return the size of the first run from which this one takes weights, batches or other data."""
     for source in (settings.load_weights, settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher):
-        with suppress(AlignHooksError):
-            size = None if source is None else of_run(open_run(source.path))
-            if size is not None and size.elements is not None:
-                return size
+        if source is not None:
+            with suppress(AlignHooksError):
+                size = of_run(open_run(source.path))
+                if size.elements is not None:
+                    return size
     return None
 
 
-def _of_configuration(
-    run: JobDescription, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]
-) -> list[str]:
-    """Return the problems of the configuration: refusals of its side, and files that are missing."""
-    if run.configuration is None or run.side is None:
-        return []
-    versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
-    from_here = run.script is not None or not run.configuration.program
-    processes = None  # not known: a node that trains may be one of several
-    if settings.device == "cpu" and not run.configuration.program:
+def _misfits(run: JobDescription, settings: Settings, frameworks: Sequence[Framework], environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the problems of a configuration: refusals of its side, and files that are missing."""
+    configuration, processes = run.configuration, None  # not known: a node that trains may be one of several
+    if configuration is None or run.side is None:
+        return
+    if settings.device == "cpu" and not configuration.program:
         with suppress(SettingsError):  # a problem already
             processes = Launch.from_environment(environment).world_size
-    return [
-        *unlocated(run.configuration),
-        *too_few(run.configuration, processes),
-        *refused(run.side, run.configuration, settings, versions),
-        *missing(run.configuration, settings, from_here=from_here),
-    ]
+    yield from unlocated(configuration)
+    yield from too_few(configuration, processes)
+    versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
+    yield from refused(run.side, configuration, settings, versions)
+    yield from missing(configuration, settings, from_here=run.script is not None or not configuration.program)
 
 
-def _notes(run: JobDescription, settings: Settings) -> Iterator[str]:
-    """Yield facts of the configuration that are no problem, such as a checkpoint from which the run goes on."""
-    if run.configuration is None:
-        return
-    yield resumes(run.configuration)
-    if own := own_names(run.configuration, settings):
-        yield own
-    if settings.device == "cpu" and known(run.configuration, "bf16") is True:
-        where = run.configuration.values["bf16"].where
+def _notes(configuration: Configuration, settings: Settings) -> Iterator[str | None]:
+    """Yield facts of a configuration that are no problem, such as a checkpoint from which the run goes on."""
+    yield resumes(configuration)
+    yield own_names(configuration, settings)
+    if settings.device == "cpu" and known(configuration, "bf16") is True:
+        where = configuration.values["bf16"].where
         yield f"{where} trains in bfloat16, which MindSpore lacks on a CPU: to rehearse both sides leave it out"

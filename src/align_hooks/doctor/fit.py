@@ -8,6 +8,7 @@ import importlib
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.checklist.belongs import elsewhere as place_of_more
@@ -79,118 +80,101 @@ def own_names(configuration: Configuration, settings: Settings) -> str | None:
 
 def unfit(configuration: Configuration, settings: Settings, megatron: str, elsewhere: str) -> Iterator[str]:
     """Yield a line for each variable whose recorded data a run would refuse; ``megatron`` and ``elsewhere`` as for :func:`shapes`."""
+    vocabulary = None
     try:
-        model = shapes(configuration, elsewhere, vocabulary=_vocabulary(configuration, settings), megatron=megatron)
+        if configuration.side == MINDFORMERS:  # which takes the vocabulary without padding from its sources
+            sources = (settings.replay_batches, settings.inject_gradients)
+            runs = [None if source is None else open_run(source.path) for source in sources]
+            vocabulary = vocabulary_fed(settings.load_weights, *runs)
+        checks = _DataChecks(configuration, settings, shapes(configuration, elsewhere, vocabulary=vocabulary, megatron=megatron), elsewhere)
     except (AlignHooksError, OSError):  # a source cannot be opened, which is a problem of its variable
         return
-    for name, check in CHECKS.items():
-        if (source := getattr(settings, name)) is not None:
+    for check in (checks.load_weights, checks.replay_batches, checks.inject_gradients, checks.replay_routing, checks.teacher):
+        if (source := getattr(settings, check.__name__)) is not None:
             try:
-                check(source, configuration, settings, model, elsewhere)
+                check(source)
             except (AlignHooksError, OSError) as error:
-                yield f"{PREFIX}{name.upper()}: {error}"
+                yield f"{PREFIX}{check.__name__.upper()}: {error}"
 
 
-def _first_step(configuration: Configuration, elsewhere: str) -> int | None:
-    """Return the step at which training starts; None where it is not known, as with a checkpoint."""
-    values = configuration.values
-    if configuration.side == MINDFORMERS:
-        goes_on = [values.get(name) for name in ("resume_training", "runner_config.initial_step")]
-        return None if any(value is not None and (value.unknown or value.value) for value in goes_on) else 0
-    loaded = [values[name] for name in LOADED if name in values]
-    if elsewhere or any(value.unknown for value in loaded):
-        return None
-    return None if any((Path(str(value.value)) / LATEST).exists() for value in loaded) else 0
+@dataclass(frozen=True, slots=True)
+class _DataChecks:
+    """The run's own checks of recorded data, each a method by the name of its setting, which raises the run's error."""
 
+    configuration: Configuration
+    settings: Settings
+    model: Shapes
+    elsewhere: str
+    """Where the configuration may go on; empty where it cannot."""
 
-def _vocabulary(configuration: Configuration, settings: Settings) -> int | None:
-    """Return the vocabulary without padding, which a run of MindFormers takes from its sources; None of Megatron."""
-    if configuration.side != MINDFORMERS:
-        return None
-    sources = (settings.replay_batches, settings.inject_gradients)
-    return vocabulary_fed(settings.load_weights, *(None if source is None else open_run(source.path) for source in sources))
+    def load_weights(self, source: Source) -> None:
+        Loader(source, self.model.whole, elsewhere=self.model.is_unknown)
 
+    def replay_batches(self, source: Source) -> None:
+        replay = self.replay(source)
+        sequence = whole_number(meaning("seq_length", self.configuration, self.elsewhere))
+        if self.configuration.side != MINDFORMERS:  # Megatron needs the rows that it asks for
+            grows = any(name in self.configuration.values for name in GROWS)
+            rows = None if grows else whole_number(known(self.configuration, "global_batch_size"))
+            replay.check(sequence=sequence, vocabulary=self.model.padded, rows=rows)
+            return
+        rows = replay.run.batch_facts(replay.steps[0]).rows
+        replay.check(sequence=sequence, vocabulary=self.model.padded, rows=rows)
+        side_environment("ms")
+        feeding, config = importlib.import_module("align_hooks.ms_side.feeding"), _sections(self.configuration)
+        if feeding.is_semi_auto(config):  # data parallelism must divide the rows
+            feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, replay.source)
 
-def _check_weights(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise the run's error for weights that do not fit."""
-    Loader(source, model.whole, elsewhere=model.is_unknown)
+    def inject_gradients(self, source: Source) -> None:
+        injection = Injection(source)
+        injection.check(self.model.whole, self.planned(injection), elsewhere=self.model.is_unknown)
 
+    def replay_routing(self, source: Source) -> None:
+        replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", self.configuration, self.elsewhere))
+        planned = self.planned(replay)
+        gates = {name: shape for name, shape in self.model.whole.items() if name.endswith(ROUTER)}
+        if self.model.whole and not gates:
+            raise RefusedRun("this model has no experts; unset it")
+        wanted = {name.removesuffix(".weight"): Router(shape[0], chosen) for name, shape in gates.items()} if chosen else {}
+        replay.check(wanted, planned, None)
 
-def _check_batches(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise the run's error for batches that do not fit."""
-    replay = _replay(source, configuration, elsewhere)
-    sequence = whole_number(meaning("seq_length", configuration, elsewhere))
-    if configuration.side != MINDFORMERS:  # Megatron needs the rows that it asks for
-        grows = any(name in configuration.values for name in GROWS)
-        rows = None if grows else whole_number(known(configuration, "global_batch_size"))
-        replay.check(sequence=sequence, vocabulary=model.padded, rows=rows)
-        return
-    rows = replay.run.batch_facts(replay.steps[0]).rows
-    replay.check(sequence=sequence, vocabulary=model.padded, rows=rows)
-    side_environment("ms")
-    feeding, config = importlib.import_module("align_hooks.ms_side.feeding"), _sections(configuration)
-    if feeding.is_semi_auto(config):  # data parallelism must divide the rows
-        feeding.sizes_of(config, whole=feeding.is_fed_whole(config.get("parallel", {}))).batch_size(rows, replay.source)
+    def teacher(self, source: Source) -> None:
+        teacher = Teacher(source, patterns=self.settings.teacher_points.parts)
+        planned, embedding = self.planned(teacher), self.model.whole.get(f"{EMBEDDING}.weight")
+        # a configuration does not show the widths of other points than its blocks
+        blocks = {EMBEDDING, *(found[0] for name in self.model.whole if (found := BLOCK.match(name)))}
+        widths = {name: embedding[1] for name in blocks if embedding is not None and teacher.forces(name)}
+        if widths:
+            teacher.check(widths, planned, None, None, every=False)
 
+    def first_step(self) -> int | None:
+        """Return the step at which training starts; None where it is not known, as with a checkpoint."""
+        values = self.configuration.values
+        if self.configuration.side == MINDFORMERS:
+            goes_on = [values.get(name) for name in ("resume_training", "runner_config.initial_step")]
+            return None if any(value is not None and (value.unknown or value.value) for value in goes_on) else 0
+        loaded = [values[name] for name in LOADED if name in values]
+        if self.elsewhere or any(value.unknown or (Path(str(value.value)) / LATEST).exists() for value in loaded):
+            return None
+        return 0
 
-def _check_gradients(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise the run's error for gradients that do not fit, or of steps that the run does not make."""
-    injection = Injection(source)
-    planned = _planned(injection, configuration, settings, elsewhere)
-    injection.check(model.whole, planned, elsewhere=model.is_unknown)
+    def replay(self, source: Source) -> Replay:
+        """Return the batches of a run, from its first step where that is known."""
+        replay = Replay(source)
+        return Replay(source, replay.first_chosen) if self.first_step() is None else replay
 
-
-def _check_routing(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise the run's error for experts that do not fit, or of steps that the run does not make."""
-    replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
-    planned = _planned(replay, configuration, settings, elsewhere)
-    gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
-    if model.whole and not gates:
-        raise RefusedRun("this model has no experts; unset it")
-    wanted = {name.removesuffix(".weight"): Router(shape[0], chosen) for name, shape in gates.items()} if chosen else {}
-    replay.check(wanted, planned, None)
-
-
-def _check_teacher(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
-    """Raise the run's error for forced values of its blocks that do not fit, or of steps that the run does not make."""
-    teacher = Teacher(source, patterns=settings.teacher_points.parts)
-    planned = _planned(teacher, configuration, settings, elsewhere)
-    embedding = model.whole.get(f"{EMBEDDING}.weight")
-    # a configuration does not show the widths of other points
-    blocks = {EMBEDDING, *(found[0] for name in model.whole if (found := BLOCK.match(name)))}
-    widths = {name: embedding[1] for name in blocks if embedding is not None and teacher.forces(name)}
-    if widths:
-        teacher.check(widths, planned, None, None, every=False)
-
-
-CHECKS = {
-    "load_weights": _check_weights,
-    "replay_batches": _check_batches,
-    "inject_gradients": _check_gradients,
-    "replay_routing": _check_routing,
-    "teacher": _check_teacher,
-}
-"""Field of the settings that names recorded data to the check of that data."""
-
-
-def _replay(source: Source, configuration: Configuration, elsewhere: str) -> Replay:
-    """Return the batches of a run, from its first step where that is known."""
-    replay = Replay(source)
-    return Replay(source, replay.first_chosen) if _first_step(configuration, elsewhere) is None else replay
-
-
-def _planned(replayed: ReplaySource, configuration: Configuration, settings: Settings, elsewhere: str) -> range:
-    """Return the steps that a run makes; where they are not known, all up to the last that ``replayed`` has."""
-    first, stop = _first_step(configuration, elsewhere), None
-    if configuration.side != MINDFORMERS:
-        if "exit_interval" not in configuration.values:
-            stop = whole_number(known(configuration, "train_iters"))
-    elif first is not None and settings.replay_batches:  # MindFormers makes a step for each batch
-        with contextlib.suppress(AlignHooksError, OSError):  # a problem of the batches
-            stop = first + len(_replay(settings.replay_batches, configuration, elsewhere).steps)
-    if first is None or stop is None or stop <= first:
-        return range(max(replayed.recorded[-1], replayed.source.steps.last or 0) + 1)
-    return range(first, stop)
+    def planned(self, replayed: ReplaySource) -> range:
+        """Return the steps that a run makes; where they are not known, all up to the last that ``replayed`` has."""
+        first, stop = self.first_step(), None
+        if self.configuration.side != MINDFORMERS:
+            if "exit_interval" not in self.configuration.values:
+                stop = whole_number(known(self.configuration, "train_iters"))
+        elif first is not None and self.settings.replay_batches:  # MindFormers makes a step for each batch
+            with contextlib.suppress(AlignHooksError, OSError):  # a problem of the batches
+                stop = first + len(self.replay(self.settings.replay_batches).steps)
+        if first is None or stop is None or stop <= first:
+            return range(max(replayed.recorded[-1], replayed.source.steps.last or 0) + 1)
+        return range(first, stop)
 
 
 def _sections(configuration: Configuration) -> dict[str, object]:

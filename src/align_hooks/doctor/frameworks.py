@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.doctor.seams import ABSENT, FOUND, LACKING, MARK, UNFIT, Device, HookStatus, Package
+from align_hooks.doctor.patch_points import ABSENT, FOUND, LACKING, MARK, UNFIT, Device, HookStatus, Package
 
 WHOLE = {"torch": "megatron-core", "ms": "mindformers"}
 """The package of each side that trains; the side's other package is its base."""
@@ -54,26 +55,22 @@ class Framework:
         missing = [f"{name} is not installed" for name, package in packages if not package["version"] and not package["why"]]
         if broken or missing:
             return [f"{self.title}: {problem}" for problem in (*broken, *missing)]
-        return [*dict.fromkeys(self._of_hooks()), *self._of_helper()]
-
-    def _of_helper(self) -> Iterator[str]:
-        if self.uncompiled[1:]:
-            folder, *lacking = self.uncompiled
-            yield (
-                f"{self.title}: its data helper (helpers_cpp) is not compiled, and {', '.join(lacking)}, by which training compiles it, "
-                f"is not here; install that, then make -C {folder}"
-            )
-
-    def _of_hooks(self) -> list[str]:
         needed = [hook for hook in self.hooks if hook["asked"] and (hook["needed"] or hook["state"] in (LACKING, UNFIT))]
         bad = [hook for hook in needed if hook["state"] != FOUND]
+        problems = [_of_hook(hook) for hook in bad]
         if self.side == "torch" and any(hook["why"] == "no module megatron.training" for hook in bad):
             version = self.packages["megatron-core"]["version"]
-            return [
+            problems = [
                 f"megatron-core {version} comes without megatron.training; name the script of a Megatron-LM checkout, "
                 f"align-hooks doctor Megatron-LM/pretrain_gpt.py, or put the checkout on PYTHONPATH"
             ]
-        return [_of_hook(hook) for hook in bad]
+        folder, *lacking = self.uncompiled or ("",)
+        if lacking:
+            problems.append(
+                f"{self.title}: its data helper (helpers_cpp) is not compiled, and {', '.join(lacking)}, by which training compiles it, "
+                f"is not here; install that, then make -C {folder}"
+            )
+        return list(dict.fromkeys(problems))
 
     @property
     def fitting(self) -> list[str]:
@@ -89,7 +86,7 @@ class Framework:
 def _of_hook(hook: HookStatus) -> str:
     if hook["state"] == UNFIT:  # the same line for every hook on that package
         return re.sub(r"^hook '\w+' was", f"{hook['supports'].partition(' ')[0]}: hooks were", hook["why"])
-    return hook["why"] if hook["state"] == LACKING else f"hook {hook['name']!r}: {hook['seam']} is {hook['state']} ({hook['why']})"
+    return hook["why"] if hook["state"] == LACKING else f"hook {hook['name']!r}: {hook['patch_point']} is {hook['state']} ({hook['why']})"
 
 
 def inspect(python: str, script: Path | None, environment: Mapping[str, str], sides: Iterable[str] = FRAMEWORKS) -> list[Framework]:
@@ -97,31 +94,24 @@ def inspect(python: str, script: Path | None, environment: Mapping[str, str], si
     folder = (script.parent if script is not None else Path()).resolve()
     paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     absolute = {**environment, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}  # as strings: a path may be no file
-    with tempfile.TemporaryDirectory(prefix="align_hooks.") as place:  # MindFormers writes its logs wherever it is imported
-        children = {side: _start([python, "-m", "align_hooks.doctor.seams", side, str(folder)], absolute, place) for side in sides}
-        return [_report(side, python, child) for side, child in children.items()]
+    # MindFormers writes its logs wherever it is imported
+    with tempfile.TemporaryDirectory(prefix="align_hooks.") as place, ThreadPoolExecutor() as threads:
+        return list(threads.map(lambda side: _report(side, python, str(folder), absolute, place), sides))
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], place: str) -> subprocess.Popen[str] | OSError:
-    pipe = subprocess.PIPE
+def _report(side: str, python: str, folder: str, environment: Mapping[str, str], place: str) -> Framework:
+    command = [python, "-m", "align_hooks.doctor.patch_points", side, folder]
     try:
-        return subprocess.Popen(command, env=environment, cwd=place, stdout=pipe, stderr=pipe, encoding="utf-8", errors="replace")
+        done = subprocess.run(
+            command, env=environment, cwd=place, capture_output=True, encoding="utf-8", errors="replace", timeout=LONGEST, check=False
+        )
     except OSError as error:
-        return error
-
-
-def _report(side: str, python: str, child: subprocess.Popen[str] | OSError) -> Framework:
-    if isinstance(child, OSError):
-        return Framework(side, problem=f"{FRAMEWORKS[side]}: the interpreter cannot be started: {child.strerror or child}")
-    try:
-        out, err = child.communicate(timeout=LONGEST)
+        return Framework(side, problem=f"{FRAMEWORKS[side]}: the interpreter cannot be started: {error.strerror or error}")
     except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
         return Framework(side, problem=f"{FRAMEWORKS[side]}: importing it does not end in {LONGEST} s")
-    line = next((line for line in reversed(out.splitlines()) if line.startswith(MARK)), None)
+    line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(MARK)), None)
     if line is None:
-        last = (err.strip().splitlines() or [f"no word, exit code {child.returncode}"])[-1]
+        last = (done.stderr.strip().splitlines() or [f"no word, exit code {done.returncode}"])[-1]
         if re.search(r"No module named '?align_hooks", last):
             return Framework(side, problem=f"{python} has no align_hooks: install it there too, as it was here")
         return Framework(side, problem=f"{FRAMEWORKS[side]}: looking at it ended with {last}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,10 +57,9 @@ class Shapes:
 
 
 def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | None = None, megatron: str = "") -> Shapes:
-    """Return the shapes of the model that ``configuration`` describes.
+    """Return the shapes of the model that ``configuration`` describes, which may go on ``elsewhere``; empty where it cannot.
 
-    ``elsewhere`` is where the configuration may go on, empty where it cannot. ``vocabulary`` is the size without padding that
-    MindFormers takes from its sources; ``megatron`` is the version of megatron-core, empty where it is not known.
+    ``vocabulary`` is the size without padding that MindFormers takes from its sources; ``megatron`` is megatron-core's version, or empty.
     """
     tensors = _tensors(configuration, elsewhere)
     wanted = {axis for axes in tensors.values() for axis in axes or ()} - {"vocabulary"}
@@ -70,10 +70,12 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
     for name, axes in tensors.items():
         lengths = [sizes[axis] for axis in axes or ()]
         known = [length for length in lengths if length is not None]
-        if axes is None or len(known) < len(lengths) or any(numbers[word] is None for word in NUMBERS if f"{{{word}}}" in name):
+        words = [word for word in NUMBERS if f"{{{word}}}" in name]
+        if axes is None or len(known) < len(lengths) or any(numbers[word] is None for word in words):
             unknown |= {name.format(**dict.fromkeys(NUMBERS, "*")), name + PADDING}
             continue
-        whole |= dict.fromkeys(_numbered(name, numbers), tuple(known))
+        for chosen in itertools.product(*(numbers[word] or () for word in words)):
+            whole[name.format(**dict(zip(words, chosen, strict=True)))] = tuple(known)
         padding = sizes["padding"] if axes[0] == "vocabulary" else 0
         if padding is None:
             unknown.add(name + PADDING)
@@ -88,7 +90,11 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
     partly, experts = bool(elsewhere), None if number is UNSET else bool(number)
     families = named(configuration) or of_side(configuration)
     families = [family for family in families if experts in (None, family.experts)] or families
-    fitting = [family for dense in (True, False) for family in _nearest(families, configuration, dense=dense, partly=partly)]
+    fitting: list[Family] = []
+    for dense in (True, False):  # of either kind those from which the configuration differs least
+        counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
+        fewest = min((count for count, _ in counts), default=0)
+        fitting += [family for count, family in counts if count == fewest]
     shapes = [family.shapes(tied=tied is True) for family in fitting]
     possible = {family.output for family in fitting} if tied is UNSET else set()
     names = dict.fromkeys(name for tensors in shapes for name in tensors)
@@ -96,13 +102,6 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
         name: shapes[0][name] if name not in possible and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None
         for name in names
     }
-
-
-def _nearest(families: Sequence[Family], configuration: Configuration, *, dense: bool, partly: bool) -> list[Family]:
-    """Return the dense families, or those with experts, from which a configuration differs least."""
-    counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
-    fewest = min((count for count, _ in counts), default=0)
-    return [family for count, family in counts if count == fewest]
 
 
 def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
@@ -117,13 +116,11 @@ def as_read(configuration: Configuration) -> Configuration:
     """Return a configuration with only the names that its framework reads: ``LlamaConfig`` ignores every other name."""
     if configuration.side != MINDFORMERS or is_new(configuration):
         return configuration
-    return replace(configuration, values={name: value for name, value in configuration.values.items() if _is_read(name)}, used=set())
-
-
-def _is_read(name: str) -> bool:
-    if not name.startswith(MODEL):
-        return not name.startswith(DATA)
-    return name.removeprefix(MODEL).partition(".")[0] in keys_read("LlamaConfig", "")
+    keys, values = keys_read("LlamaConfig", ""), configuration.values
+    of_model = {name for name in values if name.startswith(MODEL)}
+    ignored = {name for name in of_model if name.removeprefix(MODEL).partition(".")[0] not in keys}
+    ignored |= {name for name in values.keys() - of_model if name.startswith(DATA)}
+    return replace(configuration, values={name: value for name, value in values.items() if name not in ignored}, used=set())
 
 
 def whole_number(value: object) -> int | None:
@@ -131,9 +128,7 @@ def whole_number(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and value == int(value) else None
 
 
-def _sizes(
-    wanted: Iterable[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str
-) -> Mapping[str, int | None]:
+def _sizes(axes: set[str], configuration: Configuration, elsewhere: str, vocabulary: int | None, megatron: str) -> Mapping[str, int | None]:
     """Return the sizes of axes, and the numbers of layers and experts; None for a size that is not known."""
     if any(name.startswith(ADAPTED) or name in SECTIONS["built otherwise"] for name in configuration.values):
         return defaultdict(lambda: None)
@@ -151,7 +146,7 @@ def _sizes(
         own = vocabulary or padded
     real = own if own is None or padded is None else min(own, padded)
     padding = None if padded is None or real is None else padded - real
-    sizes = {size: product(size) for size in {*wanted, "layers", "experts"}}
+    sizes = {size: product(size) for size in {*axes, "layers", "experts"}}
     return sizes | {"vocabulary": real, "padding": padding, "padded": padded}
 
 
@@ -162,20 +157,15 @@ def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> 
     given, kind = configuration.values.get("padded_vocab_size"), known(configuration, "tokenizer_type")
     own = whole_number(meaning("vocab_size", configuration, elsewhere))
     # Megatron takes the tokenizer's size, which only for NullTokenizer is --vocab-size
-    ids = None if kind != "NullTokenizer" or own is None else _with_end(own, megatron)
+    ids = None
+    if kind == "NullTokenizer" and own is not None:
+        with suppress(InvalidVersion):  # else the version is not known
+            ids = own + (Version(megatron).release < COUNTS_END)
     # scripts differ in whether they obey --no-pad-vocab-size
     if given is None and (ids is None or "pad_vocab_size" in configuration.values):
         return None, ids
     counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)}, used=set())
     return whole_number(meaning("rows_of_the_embedding", counted, elsewhere)), ids
-
-
-def _with_end(ids: int, megatron: str) -> int | None:
-    """Return the size of a NullTokenizer with ``--vocab-size`` of ``ids``; None where the version is not known."""
-    try:
-        return ids + (Version(megatron).release < COUNTS_END)
-    except InvalidVersion:
-        return None
 
 
 def _numbers(configuration: Configuration, elsewhere: str, sizes: Mapping[str, int | None]) -> Mapping[str, Sequence[int] | None]:
@@ -192,10 +182,3 @@ def _numbers(configuration: Configuration, elsewhere: str, sizes: Mapping[str, i
         "after": None if layers is None or predicted is UNSET else range(layers, layers + (whole_number(predicted) or 0)),
         "expert": range(experts or 0),
     }
-
-
-def _numbered(name: str, numbers: Mapping[str, Sequence[int] | None]) -> Iterator[str]:
-    """Yield a tensor's name with every number of its layer and its expert."""
-    words = [word for word in NUMBERS if f"{{{word}}}" in name]
-    for chosen in itertools.product(*(numbers[word] or () for word in words)):
-        yield name.format(**dict(zip(words, chosen, strict=True)))

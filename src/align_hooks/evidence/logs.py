@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -76,15 +77,16 @@ class LossOf(Enum):
 
 
 def read_log(text: str, name: str) -> TrainingLog:
-    """Read the log of either framework.
-
-    :raises RecordError: the log holds no step, not every step, or a step twice with different numbers.
-    """
+    """Read the log of either framework; raises RecordError unless it has every step, and no step twice with different numbers."""
     text = COLOURS.sub("", text)
     for side, rows_of in (("torch", _megatron_rows), ("ms", _mindformers_rows)):
         parsed = list(_of_steps(text, side))
         if once := _once(parsed, name):
-            _refuse_gaps(once, name, side)
+            for line, following in itertools.pairwise(once):
+                if following.step != line.step + 1:
+                    way = "--log-interval 1: its losses are means of several steps" if side == "torch" else "per_print_times: 1"
+                    gap = f"goes from iteration {line.step + 1} to {following.step + 1}"
+                    raise RecordError(f"{name}:{following.number} {gap}; record or print every step, with {way}")
             return replace(rows_of(once), lines=[(line.number, line.step) for line in parsed])
     raise RecordError(
         f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' ({{ Epoch:[ 1/ 1], ...)"
@@ -109,23 +111,11 @@ def _once(lines: Iterable[Line], name: str) -> list[Line]:
     for line in lines:
         first = by_step.get(line.step, line)
         if TIMED.sub("", first.text) != TIMED.sub("", line.text):
-            raise RecordError(
-                f"{name} has two runs in it: lines {first.number} and {line.number} are both of iteration {line.step + 1}, and differ; "
-                f"give the log of one"
-            )
+            both = f"lines {first.number} and {line.number} are both of iteration {line.step + 1}, and differ"
+            raise RecordError(f"{name} has two runs in it: {both}; give the log of one")
         repeated = first.repeated or line.when != first.when
         by_step[line.step] = replace(line, started=first.started or line.started, repeated=repeated)
     return [by_step[step] for step in sorted(by_step)]
-
-
-def _refuse_gaps(lines: list[Line], name: str, side: str) -> None:
-    for line, following in itertools.pairwise(lines):
-        if following.step != line.step + 1:
-            way = "--log-interval 1: its losses are means of several steps" if side == "torch" else "per_print_times: 1"
-            raise RecordError(
-                f"{name}:{following.number} goes from iteration {line.step + 1} to {following.step + 1}; "
-                f"record or print every step, with {way}"
-            )
 
 
 def _megatron_rows(lines: list[Line]) -> TrainingLog:
@@ -139,26 +129,17 @@ def _megatron_rows(lines: list[Line]) -> TrainingLog:
         rate = _value(before.text, r"(?<!decoupled )learning rate: ") if before and begun is False else None
         if rate:  # relative; of 0 every digit is known
             rate = rate[0], rate[1] / abs(rate[0]) if rate[0] else 0.0
-        samples = _value(line.text, "consumed samples:")
-        rows.append(
-            row_of(
-                line.step,
-                loss=_noted("loss", loss, resolution),
-                skipped=skipped,
-                grad_norm=_noted("grad_norm", _value(line.text, "grad norm: "), resolution),
-                learning_rate=_noted("learning_rate", rate, resolution),
-                loss_scale=_number(line.text, "loss scale: "),
-                consumed_samples=int(samples[0]) if samples and math.isfinite(samples[0]) else None,
-            )
-        )
+        scale, samples = _number(line.text, "loss scale: "), _number(line.text, "consumed samples:")
+        consumed = int(samples) if samples is not None and math.isfinite(samples) else None
+        printed = {"loss": loss, "grad_norm": _value(line.text, "grad norm: "), "learning_rate": rate}
+        rows.append(_row(line.step, printed, resolution, skipped=skipped, loss_scale=scale, consumed_samples=consumed))
     notes = ["Megatron-LM prints the learning rate of the step after: that of the first step is not known"]
     if LossOf.FIRST_TWO in means:
         notes.append("the loss of a second step is worked out of what 0.16 and newer print there, the mean of the first two")
     if unknown := [line.step + 1 for line, mean in zip(lines, means, strict=True) if mean is LossOf.UNKNOWN]:
         listed = ", ".join(map(str, unknown[:4])) + (" and more" if unknown[4:] else "")
-        notes.append(
-            f"no loss is known of iteration {listed}: it may be the mean of several, for the log does not show with which a process began"
-        )
+        why = "it may be the mean of several, for the log does not show with which a process began"
+        notes.append(f"no loss is known of iteration {listed}: {why}")
     if set(means) != {LossOf.UNKNOWN}:  # a record begins with a step whose loss is known
         rows = list(itertools.compress(rows, itertools.accumulate(mean is not LossOf.UNKNOWN for mean in means)))
     return TrainingLog("torch", rows, resolution, notes)
@@ -170,18 +151,12 @@ def _beginnings(lines: Sequence[Line]) -> list[bool | None]:
     first = lines[0]
     begins: list[bool | None] = [first.started or first.repeated or first.step == 0 or None]
     for before, line in itertools.pairwise(lines):
-        begins.append(True if line.started or line.repeated else False if shown or not _paused(before, line) else None)
+        took, passed = _number(line.text, r"elapsed time per iteration \(ms\):"), math.inf
+        with suppress(ValueError):
+            passed = (datetime.fromisoformat(line.when) - datetime.fromisoformat(before.when)).total_seconds()
+        paused = took is None or not passed - took / 1000 < RESTART  # long enough for another process to begin
+        begins.append(True if line.started or line.repeated else False if shown or not paused else None)
     return begins
-
-
-def _paused(before: Line, line: Line) -> bool:
-    """Return whether the time between two lines exceeds the iteration's enough to begin another process."""
-    took = _number(line.text, r"elapsed time per iteration \(ms\):")
-    try:
-        passed = (datetime.fromisoformat(line.when) - datetime.fromisoformat(before.when)).total_seconds()
-    except ValueError:
-        return True
-    return took is None or not passed - took / 1000 < RESTART
 
 
 def _means(lines: Sequence[Line], begins: Sequence[bool | None]) -> Iterator[LossOf]:
@@ -214,26 +189,21 @@ def _mindformers_rows(lines: list[Line]) -> TrainingLog:
     resolution: dict[str, float] = {}
     for line in lines:
         overflow = re.search(r"overflow cond: \[?\s*(True|False)", line.text)
-        rows.append(
-            row_of(
-                line.step,
-                loss=_noted("loss", _value(line.text, "loss: ?"), resolution),
-                skipped=bool(overflow and overflow[1] == "True"),
-                grad_norm=_noted("grad_norm", _value(line.text, "global_norm: "), resolution),
-                learning_rate=_number(line.text, r"\blr: "),  # every digit of an fp32 number (numpy.array2string): nothing is open
-                loss_scale=_number(line.text, "loss_scale: "),
-            )
-        )
+        skipped = bool(overflow and overflow[1] == "True")
+        # a rate has every digit of an fp32 number (numpy.array2string), so that nothing of it is open
+        rate, scale = _number(line.text, r"\blr: "), _number(line.text, "loss_scale: ")
+        printed = {"loss": _value(line.text, "loss: ?"), "grad_norm": _value(line.text, "global_norm: ")}
+        rows.append(_row(line.step, printed, resolution, skipped=skipped, learning_rate=rate, loss_scale=scale))
     note = "MindFormers prints the loss of its own rank, which is that of the run where there is one rank"
     return TrainingLog("ms", rows, resolution, [note])
 
 
-def _noted(quantity: str, value: Printed, resolution: MutableMapping[str, float]) -> float | None:
-    """Return a printed number, and keep its resolution where it is the coarsest of the quantity."""
-    if value is None:
-        return None
-    resolution[quantity] = max(resolution.get(quantity, 0.0), value[1])
-    return value[0]
+def _row(step: int, printed: Mapping[str, Printed], resolution: MutableMapping[str, float], **known: float | bool | None) -> Row:
+    """Return a row of ``printed`` and ``known`` values, and keep the coarsest resolution of each quantity that is printed."""
+    for quantity, value in printed.items():
+        if value is not None:
+            resolution[quantity] = max(resolution.get(quantity, 0.0), value[1])
+    return row_of(step, **{quantity: value and value[0] for quantity, value in printed.items()}, **known)
 
 
 def _number(text: str, before: str) -> float | None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.convert import write
-from align_hooks.evidence.curves.table import records
+from align_hooks.evidence.curves import records
 from align_hooks.evidence.logs import half_of_last_digit
 from align_hooks.evidence.recording import Scalars, row_of
 from align_hooks.process.paths import well_formed
@@ -41,13 +42,13 @@ WORTH = 0.01
 """Largest relative resolution of a norm that is kept."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Monitored:
     """The norms in one rank's files."""
 
-    norms: dict[int, dict[str, float]] = field(default_factory=dict)
-    half: float = math.inf
-    """Half of the last printed decimal."""
+    norms: Norms
+    half: float
+    """Half of the last printed decimal; 0 where unknown."""
 
 
 def is_monitored(source: Path) -> bool:
@@ -58,9 +59,7 @@ def is_monitored(source: Path) -> bool:
 def convert_monitored(source: Path, run: Path, names: Path | None = None, side: str | None = None) -> tuple[Scalars, list[int]]:
     """Write the record of a monitor's files, and return its rows and the steps with local norms.
 
-    :param names: a record of the same model by the same framework, for canonical names; None: only the global norm is written.
-    :param side: ``torch`` or ``ms``, needed without ``names``.
-    :raises RecordError: the files cannot be read, or are of another model. :raises RefusedRun: the directory holds a run.
+    ``names`` is a record of the same model by the same framework; without it ``side`` is needed, and only the global norm is written.
     """
     monitored = read_monitored(source)
     named = open_run(names) if names is not None else None
@@ -85,12 +84,11 @@ def convert_monitored(source: Path, run: Path, names: Path | None = None, side: 
 def read_monitored(source: Path) -> Monitored:
     """Read a monitor's files; raises RecordError for files without norms, and for ranks with different norms."""
     ranks = _ranks(source)
-    first, *others = (_of_a_rank(rank) for rank in ranks)
+    first, *others = map(_of_a_rank, ranks)
     if differing := next((rank for rank, other in zip(ranks[1:], others, strict=True) if other.norms != first.norms), None):
-        raise RecordError(
-            f"{differing} has other norms than {ranks[0]}: each rank holds a part of the model, and the files do not say which; record "
-            f"them with ALIGN_HOOKS_LOCAL_NORMS instead, which puts parts together"
-        )
+        why = "each rank holds a part of the model, and the files do not say which"
+        way = "record them with ALIGN_HOOKS_LOCAL_NORMS instead, which puts parts together"
+        raise RecordError(f"{differing} has other norms than {ranks[0]}: {why}; {way}")
     return first
 
 
@@ -101,20 +99,19 @@ def _ranks(source: Path) -> list[Path]:
 
 
 def _of_a_rank(rank: Path) -> Monitored:
-    monitored = Monitored()
+    norms: dict[int, dict[str, float]] = {}
+    half = math.inf
     for file in (one for one in list_folder(rank) if FILE.fullmatch(one.name)):
         for step, name, word, place in _cells(file):
-            step_norms = monitored.norms.setdefault(step, {})
-            if name in step_norms:
-                raise RecordError(
-                    f"{place} has {shown(name)} of step {step} twice: clear the directory before a run, and monitor one chunk"
-                )
-            step_norms[name] = float(word)
-            monitored.half = min(monitored.half, half_of_last_digit(word) or math.inf)
-    if not monitored.norms:
+            of_step = norms.setdefault(step, {})
+            if name in of_step:
+                way = "clear the directory before a run, and monitor one chunk"
+                raise RecordError(f"{place} has {shown(name)} of step {step} twice: {way}")
+            of_step[name] = float(word)
+            half = min(half, half_of_last_digit(word) or math.inf)
+    if not norms:
         raise RecordError(f"{rank} has no norms of reduced gradients; msprobe's monitor writes them when the optimizer makes its step")
-    monitored.half = 0.0 if monitored.half == math.inf else monitored.half
-    return monitored
+    return Monitored(norms, 0.0 if half == math.inf else half)
 
 
 def _cells(file: Path) -> Iterator[tuple[int, str, str, str]]:
@@ -127,44 +124,32 @@ def _cells(file: Path) -> Iterator[tuple[int, str, str, str]]:
             if not row.get("norm"):
                 raise RecordError(f"{file} has no column of norms; have msprobe's monitor write them: ops: ['norm']")
             if row.get("vpp_stage") not in ("0", "", None):
-                raise RecordError(
-                    f"{place} is of a virtual pipeline stage, of which no rank has the whole model; monitor a run on one rank"
-                )
-            yield _step(str(row["step"])), WRAPPED.sub("", name, count=1), _number(str(row["norm"])), place
+                way = "of which no rank has the whole model; monitor a run on one rank"
+                raise RecordError(f"{place} is of a virtual pipeline stage, {way}")
+            step, norm = str(row["step"]), str(row["norm"])
+            if not re.fullmatch(r"[0-9]{1,9}", step):
+                raise ValueError(f"{step[:40]} is no step")
+            if math.isfinite(float(norm)) and not 0 <= float(norm) < LARGEST:
+                raise ValueError(f"{norm[:40]} is no norm of a gradient")
+            yield int(step), WRAPPED.sub("", name, count=1), norm, place
     except (ValueError, KeyError) as error:
         raise RecordError(f"{file} cannot be read: {shown(in_words(error))}; give a directory as msprobe's monitor wrote it") from None
 
 
-def _step(word: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", word):
-        raise ValueError(f"{word[:40]} is no step")
-    return int(word)
-
-
-def _number(word: str) -> str:
-    if math.isfinite(norm := float(word)) and not 0 <= norm < LARGEST:
-        raise ValueError(f"{word[:40]} is no norm of a gradient")
-    return word
-
-
 def _pieces(named: Run, monitored: Monitored, source: Path) -> Mapping[str, Shard]:
-    """Return the framework's name of each parameter that is one canonical tensor, to its shard.
-
-    :raises RecordError: the record is of several ranks, or of a model with other parameters.
-    """
+    """Return the framework's name of each parameter that is one canonical tensor, to its shard; raises RecordError for another model."""
     if named.world_size != 1:
         raise RecordError(f"{named.path} is of {named.world_size} ranks; name a record of the same model on one with --names")
-    by_native: dict[str, list[Shard]] = {}
+    by_native: dict[str, list[Shard]] = defaultdict(list)
     for shard in named.shards(0):
-        by_native.setdefault(shard.native, []).append(shard)
+        by_native[shard.native].append(shard)
     trained = {native for native, pieces in by_native.items() if any(piece.trainable for piece in pieces)}
     for step, norms in monitored.norms.items():
         if unknown := next((name for name in norms if name not in by_native), None):
             raise RecordError(f"{source} has {shown(unknown)}, which the model of {named.path} has not; name a record of the same model")
         if missing := sorted(trained - norms.keys()):
-            raise RecordError(
-                f"{source} has no {shown(missing[0])} at step {step}, which the model of {named.path} trains; name its own record"
-            )
+            own = f"which the model of {named.path} trains; name its own record"
+            raise RecordError(f"{source} has no {shown(missing[0])} at step {step}, {own}")
     return {native: pieces[0] for native, pieces in by_native.items() if len(pieces) == 1 and native in trained}
 
 
@@ -181,9 +166,8 @@ def _kept(monitored: Monitored, shards: Mapping[str, Shard]) -> tuple[dict[int, 
     if not shards:
         notes.append("the global norm alone is kept: with --names, a record of the same model, so is each parameter's")
     if fused:
-        notes.append(
-            f"{len(fused)} fused parameters have one norm of several tensors, {shown(fused[0])} the first: they are in the global norm"
-        )
+        several = f"{len(fused)} fused parameters have one norm of several tensors, {shown(fused[0])} the first"
+        notes.append(f"{several}: they are in the global norm")
     if coarse:
         notes.append(f"{len(coarse)} norms are too small for the decimals that are printed, {shown(min(coarse))} the first: left out")
     return kept, notes

@@ -1,24 +1,115 @@
-"""The inputs of a recorded step: its weights and its batch."""
+"""The inputs of a recorded step: its weights, its batch, and the objective that it differentiates.
+
+The language model's part is the mean over all tokens that count, or over micro-batches and data-parallel ranks of their means. Each
+predicting layer has the tokens one place further on (Megatron-LM, ``process_mtp_loss``). The term that balances experts is of a
+micro-batch's routers (``switch_load_balancing_loss_func``). Settings that no ``config.json`` has are read from the run's arguments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any
 
 import numpy as np
 
+from align_hooks.comparison.settings import arguments
 from align_hooks.errors import RecordError
-from align_hooks.messages import rendered
-from align_hooks.oracle.objective import Objective, objective
+from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.check.gaps import why_no_mask
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts, Table
-from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch import Batch, sizes_of
 from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
+
+WHOLE, SEQUENCE = "aux_loss", "seq_aux_loss"
+"""Known ways of balancing: over the rows of a piece, and over each sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The function of token losses and router logits that a step differentiates."""
+
+    tokens: Array
+    """Its derivative by each token's loss, fp64 ``[rows, sequence]``."""
+    predicted: tuple[Array, ...] = ()
+    """Its derivative by each token's loss of each predicting layer."""
+    pieces: tuple[slice, ...] = ()
+    """The rows of each micro-batch on each data-parallel rank."""
+    shares: tuple[float, ...] | None = None
+    """Its derivative by the balancing term of each piece, coefficient included; None without the term."""
+    by_sequence: bool = False
+    """Whether the balancing term is a mean over sequences."""
+    unknown: Message | None = None
+    """A further term, of unknown form, because of which gradients are not judged; None without it."""
+
+    def same(self, other: Objective) -> bool:
+        """Return whether another objective is the same, whatever micro-batches make it up."""
+        ours, theirs = (self.tokens, *self.predicted), (other.tokens, *other.predicted)
+        if len(ours) != len(theirs) or not all(np.allclose(*pair, rtol=1e-12, atol=0) for pair in zip(ours, theirs, strict=True)):
+            return False
+        return self.shares == other.shares and (self.shares is None or self.pieces == other.pieces or self.by_sequence)
+
+
+def objective(facts: Facts, batch: Batch) -> Objective:
+    """Return the objective of a run with these facts on a batch that has tokens."""
+    assert batch.tokens is not None
+    mask = np.ones(batch.tokens.shape) if batch.loss_mask is None else batch.loss_mask.astype(np.float64)
+    pieces, per_token = pieces_of(batch.rows), bool(facts.training.per_token_loss)
+    tokens = mask / max(mask.sum(), 1) if per_token else by_pieces(mask, pieces)
+    predicted, factor = [], arguments.prediction_loss(facts) if arguments.predicts(facts) else 0.0
+    layers = size(facts.model, "num_nextn_predict_layers")
+    for layer in range(layers if isinstance(factor, float) else 0):
+        rolled = moved(mask, layer + 1)
+        if not per_token:
+            derivative = by_pieces(rolled, pieces)
+        elif arguments.of_mindformers(facts):  # it divides by all tokens, those without one to predict too
+            derivative = rolled / max(mask.sum(), 1)
+        else:
+            derivative = by_pieces(rolled, pieces, [mask[piece].sum() for piece in pieces])
+        predicted.append(factor / layers * derivative)  # type: ignore[operator]
+    weight, kind = (arguments.coefficient(facts), arguments.balancing(facts)) if arguments.has_experts(facts) else (0.0, None)
+    shares = tuple(weight / len(pieces) for _ in pieces) if isinstance(weight, float) and weight else None
+    return Objective(tokens, tuple(predicted), pieces, shares, kind == SEQUENCE, unknown(facts, factor, weight, kind))
+
+
+def unknown(facts: Facts, factor: object, weight: object, kind: object) -> Message | None:
+    """Return the part of the objective that is not known here; None where all parts are."""
+    if not isinstance(factor, float):
+        return message("arbitrate.unknown_prediction")
+    if not arguments.has_experts(facts):
+        return None
+    if not isinstance(weight, float) or (weight and (kind not in (WHOLE, SEQUENCE) or facts.training.per_token_loss)):
+        return message("arbitrate.unknown_balance", kind=str(kind))
+    return message("arbitrate.unknown_logits_loss") if arguments.logits_loss(facts) != 0.0 else None
+
+
+def pieces_of(rows: Sequence[tuple[int, ...]]) -> tuple[slice, ...]:
+    """Return the rows of each micro-batch on each data-parallel rank, in the order of a batch, from their numbers by rank."""
+    sizes = sizes_of(rows)
+    return tuple(slice(stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True))
+
+
+def by_pieces(mask: Array, pieces: Sequence[slice], sizes: Sequence[float] | None = None) -> Array:
+    """Return the derivative, by each token's loss, of the mean of the pieces' means, weighted by ``sizes`` where there are any."""
+    derivative = np.zeros(mask.shape)
+    for index, piece in enumerate(pieces):
+        weight = 1 / len(pieces) if sizes is None else sizes[index] / max(sum(sizes), 1)
+        derivative[piece] = weight * mask[piece] / max(mask[piece].sum(), 1)
+    return derivative
+
+
+def moved(array: Array, places: int) -> Array:
+    """Return each row shifted by so many places towards its beginning; 0 fills its end."""
+    rolled = np.zeros_like(array)
+    rolled[:, : array.shape[1] - places] = array[:, places:]
+    return rolled
+
 
 HALF = ("bfloat16", "float16")
 """Compute types to which weights are rounded before use."""
@@ -49,8 +140,7 @@ class Inputs:
     def shape(self) -> tuple[int, int]:
         """Rows and positions of the batch."""
         assert self.batch.tokens is not None
-        rows, sequence = self.batch.tokens.shape
-        return rows, sequence
+        return self.batch.tokens.shape[0], self.batch.tokens.shape[1]
 
     def hidden(self, row: int) -> Array:
         """Return the positions that each position of ``row`` may not attend to, bool ``[1, 1, sequence, sequence]``."""
@@ -74,9 +164,7 @@ def steps_of(run: Run) -> list[int]:
 
 
 def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
-    """Return the inputs of a run's ``step``, with the objective that the settings in ``judged_by`` make.
-
-    Raises RecordError where a part is not on record or cannot be computed again."""
+    """Return the inputs of a run's ``step``, with the objective by ``judged_by``; raises RecordError where none can compute it again."""
     for kind, there in (("weights", run.weight_steps()), ("batches", run.batch_steps())):
         if step not in there:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
@@ -132,22 +220,13 @@ def size(configuration: Mapping[str, object], key: str) -> int:
 
 def alike(ours: Inputs, theirs: Inputs) -> bool:
     """Return whether two steps have the same weights, rounding, batch and choices of experts, to the bit."""
-    of_batch = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
-    masks = [None if each.batch.causal else each.batch.attention_mask for each in (ours, theirs)]
-    if not all(equal(*pair) for pair in (*of_batch, masks)) or not ours.objective.same(theirs.objective):
+    if not ours.objective.same(theirs.objective) or set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
         return False
-    if set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
-        return False
+    pairs: list[tuple[Any, Any]] = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
+    masks = (None if each.batch.causal else each.batch.attention_mask for each in (ours, theirs))
     chosen, other = ours.choices or {}, theirs.choices or {}
-    if set(chosen) != set(other) or not all(equal(chosen[name], other[name]) for name in chosen):
+    if set(chosen) != set(other) or any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
         return False
-    if any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
-        return False
-    return all(equal(ours.weights[name], theirs.weights[name]) for name in ours.weights)
-
-
-def equal(ours: Array | None, theirs: Array | None) -> bool:
-    """Return whether two arrays are equal, or both None."""
-    if ours is None or theirs is None:
-        return ours is theirs
-    return ours.shape == theirs.shape and bool(np.array_equal(ours, theirs))
+    pairs += [(next(masks), next(masks)), *((chosen[name], other[name]) for name in chosen)]
+    of_weights = ((ours.weights[name], theirs.weights[name]) for name in ours.weights)
+    return all(np.array_equal(*pair) for pair in chain(pairs, of_weights))  # two missing arrays are equal too

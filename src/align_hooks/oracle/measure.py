@@ -15,11 +15,10 @@ from align_hooks.comparison.distances import error_of_sketches
 from align_hooks.comparison.metrics.measures import ratio
 from align_hooks.messages import Side, message
 from align_hooks.messages.progress import Progress, silent
-from align_hooks.oracle.inputs import Inputs
+from align_hooks.oracle.inputs import Inputs, size
+from align_hooks.oracle.model import TRUTH
 from align_hooks.oracle.passes import Pass
-from align_hooks.oracle.points import PointRows
-from align_hooks.oracle.precision import TRUTH
-from align_hooks.oracle.recorded import Recorded
+from align_hooks.oracle.points import PointRows, Recorded
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Table
 from align_hooks.record.format.shard import Shard
@@ -27,7 +26,6 @@ from align_hooks.record.format.sketch import PROJECTIONS, sketch
 from align_hooks.record.read.activations import SQUARES, column_signs, row_signs
 from align_hooks.record.read.activations import measured as of_tokens
 
-Key = tuple[str, PointKind]
 COLUMNS = lru_cache(maxsize=64)(column_signs)
 """The signs of a point's columns, kept for its other rows."""
 
@@ -50,13 +48,35 @@ class Sums:
     numbers: NDArray[np.float64] | None = None
     """The truth's sketch; None where no side has one."""
 
+    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded], sequence: int) -> None:
+        """Add some rows of the truth, and the honest model's ``beside``, where a side recorded them."""
+        pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
+        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
+        if not (pairs or sketches):
+            return
+        self.truth += squared(part.array)
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.honest += distance_squared(beside.array, part.array)
+            for side, (ours, theirs) in pairs.items():
+                self.truths[side] = self.truths.get(side, 0.0) + squared(ours)
+                self.errors[side] = self.errors.get(side, 0.0) + distance_squared(theirs, ours)
+            if len(pairs) > 1:
+                (_, first), (_, second) = pairs.values()
+                self.between = (self.between or 0.0) + distance_squared(second, first)
+        if sketches:
+            numbers = truth_sketch(part, sequence)
+            self.numbers = numbers if self.numbers is None else self.numbers + numbers  # sketches of rows add up
+            self.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
+
     def sketched(self) -> dict[Side, float]:
         """Return the error of each side that has a sketch."""
         if self.numbers is None:
             return {}
         square, sums = self.numbers[:1], self.numbers[1:]
-        truths = {side: np.concatenate([square * factor**2, sums * factor]) for side, (factor, _) in self.sketches.items()}
-        return {side: error_of_sketches(truths[side], found) for side, (_, found) in self.sketches.items()}
+        return {
+            side: error_of_sketches(np.concatenate([square * factor**2, sums * factor]), found)
+            for side, (factor, found) in self.sketches.items()
+        }
 
 
 @dataclass
@@ -68,34 +88,28 @@ class RouterChoices:
     """Tokens that the honest model gives to other experts."""
     others: dict[Side, float] = field(default_factory=dict)
     """Tokens that a side gives to other experts; of a side with counts alone, at least so many."""
-    counts: Array | None = None
-    """The truth's tokens of each expert; None before the first rows."""
+    counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The truth's tokens of each expert."""
 
-    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded]) -> None:
+    def add(self, part: PointRows, beside: PointRows, sides: Mapping[Side, Recorded], sequence: int) -> None:
         """Add some rows of the truth, and the same rows of the honest model, ``beside``."""
         rows, width = slice(part.first, part.first + len(part.array)), part.array.shape[-1]
         self.tokens += part.array.size // width
         self.honest += others(part.array, beside.array)
-        size = max(len(side.counts.get(part.point, ())) for side in sides.values())
-        self.counts = summed(self.counts, np.bincount(part.array.reshape(-1), minlength=size))
+        experts = max(len(side.counts.get(part.point, ())) for side in sides.values())
+        self.counts = summed(self.counts, np.bincount(part.array.reshape(-1), minlength=experts))
         for side, recorded in sides.items():
             if part.point in recorded.choices:
                 self.others[side] = self.others.get(side, 0) + others(part.array, recorded.choices[part.point][rows])
             elif part.point in recorded.counts:
                 self.others[side] = float(np.abs(summed(self.counts, -recorded.counts[part.point])).sum()) / 2
 
-    def distances(self, compute_type: str) -> dict[Side, TruthDistance]:
-        """Return how far each side is from the choices of the truth."""
-        return {side: choice(count, self.tokens, self.honest, compute_type=compute_type) for side, count in self.others.items()}
+
+PassSums = dict[tuple[str, PointKind], Sums | RouterChoices]
 
 
-PassSums = dict[Key, Sums | RouterChoices]
-
-
-def summed(ours: Array | None, theirs: Array) -> Array:
+def summed(ours: Array, theirs: Array) -> Array:
     """Return the sum of two counts by expert; the shorter one lacks the last experts."""
-    if ours is None:
-        return theirs
     total = np.zeros(max(len(ours), len(theirs)), np.int64)
     total[: len(ours)] += ours
     total[: len(theirs)] += theirs
@@ -110,36 +124,18 @@ def others(ours: Array, theirs: Array) -> int:
 def measured(configuration: Table, inputs: Inputs, sides: Mapping[Side, Recorded], progress: Progress = silent) -> Iterator[JudgedPoint]:
     """Yield every point that a side recorded, judged by the model of ``configuration`` on ``inputs``, in the order of execution."""
     truth, honest = Pass(configuration, inputs, TRUTH), Pass(configuration, inputs, inputs.compute_type)
-    yield from _judged(_summed(truth.values(), honest.values(), sides, progress, inputs.shape[1]), inputs)
+
+    def sums_of(true: Iterator[PointRows], beside: Iterator[PointRows]) -> PassSums:
+        sums: PassSums = {}
+        for part, honest_part in zip(true, beside, strict=True):
+            progress(message("arbitrate.point", name=part.point))
+            made: Sums | RouterChoices = RouterChoices() if part.kind is PointKind.CHOICE else Sums()
+            sums.setdefault((part.point, part.kind), made).add(part, honest_part, sides, inputs.shape[1])
+        return sums
+
+    yield from _judged(sums_of(truth.values(), honest.values()), inputs)
     if any(side.holds_gradients for side in sides.values()):
-        yield from _judged(_summed(truth.gradients(), honest.gradients(), sides, progress, inputs.shape[1]), inputs)
-
-
-def _summed(
-    truth: Iterator[PointRows], honest: Iterator[PointRows], sides: Mapping[Side, Recorded], progress: Progress, sequence: int
-) -> PassSums:
-    """Return the sums of all points of a pass that a side recorded."""
-    sums: PassSums = {}
-    for part, beside in zip(truth, honest, strict=True):
-        progress(message("arbitrate.point", name=part.point))
-        key = part.point, part.kind
-        if part.kind is PointKind.CHOICE:
-            chosen = sums.setdefault(key, RouterChoices())
-            assert isinstance(chosen, RouterChoices)
-            chosen.add(part, beside, sides)
-            continue
-        pairs = {side: pair for side, recorded in sides.items() if (pair := recorded.pair(part)) is not None}
-        sketches = {side: found for side, recorded in sides.items() if (found := recorded.sketch(part)) is not None}
-        if not (pairs or sketches):
-            continue
-        of_point = sums.setdefault(key, Sums())
-        assert isinstance(of_point, Sums)
-        add(of_point, part, beside, pairs)
-        if sketches:
-            numbers = truth_sketch(part, sequence)
-            of_point.numbers = numbers if of_point.numbers is None else of_point.numbers + numbers  # sketches of rows add up
-            of_point.sketches |= {side: (sides[side].factor(part), found) for side, found in sketches.items()}
-    return sums
+        yield from _judged(sums_of(truth.gradients(), honest.gradients()), inputs)
 
 
 def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
@@ -153,33 +149,25 @@ def truth_sketch(part: PointRows, sequence: int) -> NDArray[np.float64]:
     return np.concatenate([[numbers[SQUARES]], numbers[-PROJECTIONS:]])
 
 
-def add(sums: Sums, part: PointRows, beside: PointRows, pairs: Mapping[Side, tuple[Array, Array]]) -> None:
-    """Add some rows of the truth, the honest model's ``beside``, and each side's pair of truth and record."""
-    sums.truth += squared(part.array)
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums.honest += squared(beside.array - part.array) if beside.array.shape == part.array.shape else math.nan
-        for side, (ours, theirs) in pairs.items():
-            sums.truths[side] = sums.truths.get(side, 0.0) + squared(ours)
-            sums.errors[side] = sums.errors.get(side, 0.0) + (squared(theirs - ours) if ours.shape == theirs.shape else math.nan)
-        if len(pairs) > 1:
-            (_, first), (_, second) = pairs.values()
-            sums.between = (sums.between or 0.0) + (squared(second - first) if first.shape == second.shape else math.nan)
-
-
 def squared(array: Array) -> float:
     """Return the sum of an array's squares, fp64."""
     flat = array.reshape(-1)
     return float(flat @ flat)
 
 
+def distance_squared(ours: Array, theirs: Array) -> float:
+    """Return the squared distance of two arrays; NaN where their shapes differ."""
+    return squared(ours - theirs) if ours.shape == theirs.shape else math.nan
+
+
 def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
-    """Yield each point with the distances of its sides."""
-    layers = inputs.facts.model.get("num_hidden_layers")
-    deep = layers if isinstance(layers, int) else 1
+    deep = size(inputs.facts.model, "num_hidden_layers") or 1
     for (point, kind), of_point in sums.items():
         if isinstance(of_point, RouterChoices):
             if of_point.others:
-                yield JudgedPoint(point, kind, of_point.distances(inputs.compute_type))
+                wrong = of_point.others.items()
+                found = {side: choice(n, of_point.tokens, of_point.honest, compute_type=inputs.compute_type) for side, n in wrong}
+                yield JudgedPoint(point, kind, found)
             continue
         honest = ratio(math.sqrt(of_point.honest), math.sqrt(of_point.truth))
         distances: dict[Side, TruthDistance] = {}
@@ -192,4 +180,5 @@ def _judged(sums: PassSums, inputs: Inputs) -> Iterator[JudgedPoint]:
         between = None if of_point.between is None else ratio(math.sqrt(of_point.between), math.sqrt(of_point.truth))
         if len(of_point.sketches) == len(SIDES):
             between = error_of_sketches(*(found for _, found in of_point.sketches.values()))
-        yield JudgedPoint(point, kind, distances, between)
+        if distances:
+            yield JudgedPoint(point, kind, distances, between)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import transformers
+from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from align_hooks.errors import RecordError, in_a_line
 from align_hooks.names.blocks import PADDING
-from align_hooks.oracle.inputs import Inputs, size
+from align_hooks.oracle.inputs import Inputs, Objective, size
 from align_hooks.oracle.points import attention
-from align_hooks.oracle.precision import DTYPES
-from align_hooks.oracle.prediction import predicting_layer
 from align_hooks.record.format.schema import Table
 
 ATTENTION = "align_hooks"
 """The name under which transformers calls its own attention through our probe."""
+DTYPES: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""The name of a compute type in records to torch's type."""
+TRUTH = "float64"
 EMBEDDING, OUTPUT, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 
 class OracleModel:
-    """The model of a ``config.json`` without weights, and its parts with the weights of ``inputs``, in the type named ``precision``.
-
-    Raises RecordError where transformers makes no such model, or where its tensors are not the record's."""
+    """The model of a ``config.json`` without weights, and its parts with the weights of ``inputs``, in the type named ``precision``."""
 
     def __init__(self, configuration: Table, inputs: Inputs, precision: str) -> None:
         self.inputs, self.precision = inputs, precision
@@ -34,6 +35,7 @@ class OracleModel:
         ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attention)
         try:  # transformers refuses the oddities of a stranger's config.json in many ways
             self.configuration = transformers.AutoConfig.for_model(**configuration)
+            self.layers, self.tied = int(self.configuration.num_hidden_layers), bool(self.configuration.tie_word_embeddings)
             self.skeleton = self._without_weights()
         except Exception as error:
             raise RecordError(f"transformers makes no model of the record's config.json: {in_a_line(error)}") from None
@@ -46,16 +48,6 @@ class OracleModel:
             for layer in range(self.predicting):
                 model.model.layers.append(predicting_layer(model.config, self.layers + layer))
         return model.to(DTYPES[self.precision]).eval()
-
-    @property
-    def layers(self) -> int:
-        """The number of the decoder's layers."""
-        return int(self.configuration.num_hidden_layers)
-
-    @property
-    def tied(self) -> bool:
-        """Whether the output layer has the embedding's weight."""
-        return bool(self.configuration.tie_word_embeddings)
 
     def part(self, name: str, *, trained: bool = False) -> Any:
         """Return a part by its name, with its weights, which keep gradients where ``trained``."""
@@ -94,3 +86,74 @@ class OracleModel:
         for name, tensor in wanted.items():
             if tuple(tensor.shape) != tuple(weights.shape(name)):
                 raise RecordError(f"{name} is {list(weights.shape(name))} in the record, and {list(tensor.shape)} by its config.json")
+
+
+def predicting_layer(configuration: Any, number: int) -> Any:
+    """Build a layer for multi-token prediction (DeepSeek-V3 Technical Report, 2.2), which ``transformers`` leaves out, of its parts."""
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
+
+    layer = DeepseekV3DecoderLayer(configuration, number)
+    layer.enorm, layer.hnorm, last = (DeepseekV3RMSNorm(configuration.hidden_size, configuration.rms_norm_eps) for _ in range(3))
+    layer.eh_proj = torch.nn.Linear(2 * configuration.hidden_size, configuration.hidden_size, bias=False)
+    layer.shared_head = torch.nn.ModuleDict({"norm": last})
+    return layer
+
+
+def joined(layer: Any, embedded: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """Return the input of the layer's block: each hidden state and the embedding of the next token, projected together."""
+    projected: torch.Tensor = layer.eh_proj(torch.cat([layer.enorm(embedded), layer.hnorm(hidden)], dim=-1))
+    return projected
+
+
+class Doubled(TorchFunctionMode):
+    """A mode in which every call of torch that names fp32 computes in fp64.
+
+    ``transformers`` computes norms, softmax, rotary angles and routers in fp32 even in an fp64 model, and DeepSeek-V3's experts then add
+    fp64 to fp32, which torch refuses.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        func = torch.Tensor.double if func is torch.Tensor.float else func
+        args = [torch.float64 if value is torch.float32 else value for value in args]
+        return func(*args, **{name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()})
+
+
+@contextmanager
+def computing_in(name: str) -> Iterator[None]:
+    """Have the model compute in the named type as ``transformers`` does; fp64 is used throughout where it is the type."""
+    if name != TRUTH:
+        yield
+        return
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Doubled():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> tuple[float, list[torch.Tensor] | None]:
+    """Return a layer's term, coefficient included, and its derivatives by the ``logits`` of each row, ``[sequence, experts]``, or None."""
+    if objective.shares is None:
+        return 0.0, None
+    leaves = [each.detach().clone().requires_grad_() for each in logits]
+    total = torch.zeros((), dtype=leaves[0].dtype)
+    for piece, share in zip(objective.pieces, objective.shares, strict=True):
+        rows = leaves[piece]
+        together = rows if objective.by_sequence else [torch.cat(rows)]
+        total = total + sum(share * imbalance(each, configuration) for each in together) / len(together)
+    total.backward()
+    return float(total.detach()), [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:
+    """Return how unevenly tokens use the experts, from logits ``[tokens, experts]``; 1 where they use all alike."""
+    chosen = int(configuration.num_experts_per_tok)
+    scores = logits.softmax(-1)
+    if configuration.model_type == "deepseek_v3":  # whose routers make scores by another function
+        scores = logits.sigmoid()
+        scores = scores / (scores.sum(-1, keepdim=True) + 1e-20)
+    # tokens count by their best scores, without bias and groups
+    used = torch.nn.functional.one_hot(scores.topk(chosen).indices, scores.shape[-1]).sum(1).to(scores.dtype).mean(0) / chosen
+    return scores.shape[-1] * (used * scores.mean(0)).sum()

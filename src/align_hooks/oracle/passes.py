@@ -7,6 +7,7 @@ one row in it, and the hidden states between layers. The backward pass makes eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,17 +19,25 @@ from align_hooks.comparison.arbitration import PointKind
 from align_hooks.errors import RecordError, in_a_line
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.points import TOKEN_LOSSES
-from align_hooks.oracle.balance import balance
-from align_hooks.oracle.inputs import Inputs
-from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel
-from align_hooks.oracle.objective import moved
+from align_hooks.oracle.inputs import Inputs, moved
+from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel, balance, computing_in, joined
 from align_hooks.oracle.points import LayerProbe, PointRows
-from align_hooks.oracle.precision import computing_in
-from align_hooks.oracle.prediction import joined
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION
 
 Rows = list[torch.Tensor]
 """A tensor of each row, ``[1, sequence, width]``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerParts:
+    """A layer of the model, and for multi-token prediction the embedding and the output that it shares."""
+
+    name: str
+    ahead: int
+    """Number of places between a token and the one that the layer predicts beyond the next; 0 of a decoder's layer."""
+    layer: Any
+    embedding: Any = None
+    output: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Pass:
@@ -47,12 +56,12 @@ class Pass:
         self._kept: dict[str, torch.Tensor] = {}
 
     def values(self) -> Iterator[PointRows]:
-        """Yield the value of every point, layer by layer in the order of execution, a row at a time."""
-        yield from self._inside(self._values())
+        """Return the value of every point, layer by layer in the order of execution, a row at a time."""
+        return self._inside(self._values())
 
     def gradients(self) -> Iterator[PointRows]:
-        """Yield the gradients of points and parameters, the last layer first, shared weights last, once :meth:`values` is exhausted."""
-        yield from self._inside(self._gradients())
+        """Return the gradients of points and parameters, the last layer first, shared weights last, once :meth:`values` is exhausted."""
+        return self._inside(self._gradients())
 
     def _inside(self, parts: Iterator[PointRows]) -> Iterator[PointRows]:
         """Yield parts made in the precision, which must not reach into the caller's code."""
@@ -76,7 +85,7 @@ class Pass:
             yield PointRows(EMBEDDING, PointKind.VALUE, fp64(self.states[-1][-1]), row)
         for number in range(self.model.layers):
             self.states.append([])
-            yield from self._block_values(number, self.states[-2], self.states[-1])
+            yield from self._layer_values(number, self.states[-2], self.states[-1])
         norm = self.model.part(NORM)
         for row, hidden in enumerate(self.states[-1]):
             with torch.no_grad():
@@ -87,52 +96,35 @@ class Pass:
             with torch.no_grad():
                 logits, losses = self._losses(output, hidden, row, 0)
             yield from (PointRows(OUTPUT, PointKind.VALUE, fp64(logits), row), PointRows(TOKEN_LOSSES, PointKind.VALUE, fp64(losses), row))
-        for number in range(self.model.layers, self.model.layers + self.model.predicting):
-            yield from self._predicted_values(number)
-        for name, value in self._all_terms().items():
-            yield PointRows(name, PointKind.TERM, np.array([value]))
-
-    def _block_values(self, number: int, entering: Rows, leaving: Rows) -> Iterator[PointRows]:
-        layer = self.model.part(layer_name(number))
-        for row, hidden in enumerate(entering):
-            probe = self._probe(number, layer, row)
-            with torch.no_grad(), probe:
-                leaving.append(self._block(probe, layer, hidden, row))
-            yield from self._seen(probe, number, row)
-
-    def _seen(self, probe: LayerProbe, number: int, row: int) -> list[PointRows]:
-        """Keep a layer's router logits of a row, and return the values of its points."""
-        probe.close()
-        if probe.logits is not None:
-            self.logits.setdefault(number, []).append(probe.logits)
-        return probe.values(row)
-
-    def _predicted_values(self, number: int) -> Iterator[PointRows]:
-        """Yield the values of a layer for multi-token prediction."""
-        ahead = number - self.model.layers + 1
-        layer, embedding, output = self.model.part(layer_name(number)), self.model.part(EMBEDDING), self.model.output()
-        total = 0.0
-        for row, hidden in enumerate(self.normed):
-            probe = self._probe(number, layer, row)
-            with torch.no_grad(), probe:
-                block = self._block(probe, layer, joined(layer, embedding(self._ids(row, ahead)), hidden), row)
-                logits, losses = self._losses(output, layer.shared_head["norm"](block), row, ahead)
-                probe.see("shared_head.head", logits)
-            total += float((fp64(losses) * self._weights(row, ahead)).sum())
-            yield from self._seen(probe, number, row)
-        self.terms[PREDICTION] = self.terms.get(PREDICTION, 0.0) + total
-
-    def _all_terms(self) -> dict[str, float]:
-        """Return the terms of the loss beside the language model's, with their coefficients."""
+        for ahead in range(1, self.model.predicting + 1):
+            predicted: Rows = []
+            yield from self._layer_values(self.model.layers + ahead - 1, self.normed, predicted)
+            total = 0.0
+            for row, losses in enumerate(predicted):
+                total += float((fp64(losses) * self._weights(row, ahead)).sum())
+            self.terms[PREDICTION] = self.terms.get(PREDICTION, 0.0) + total
         self._balances = {number: balance(self.inputs.objective, rows, self.model.configuration) for number, rows in self.logits.items()}
         if self.inputs.objective.shares is not None:
             self.terms[AUXILIARY] = sum(value for value, _ in self._balances.values())
-        return self.terms
+        for name, value in self.terms.items():
+            yield PointRows(name, PointKind.TERM, np.array([value]))
+
+    def _layer_values(self, number: int, entering: Rows, leaving: Rows) -> Iterator[PointRows]:
+        """Yield the values of a layer's points; append each row's output to ``leaving``."""
+        parts = self._parts(number)
+        for row, hidden in enumerate(entering):
+            probe = self._probe(parts, row)
+            with torch.no_grad(), probe:
+                leaving.append(self._layer(parts, probe, hidden, row))
+            probe.close()
+            if probe.logits is not None:
+                self.logits.setdefault(number, []).append(probe.logits)
+            yield from probe.values(row)
 
     def _gradients(self) -> Iterator[PointRows]:
         flowing = [torch.zeros_like(hidden) for hidden in self.normed]
         for number in reversed(range(self.model.layers, self.model.layers + self.model.predicting)):
-            yield from self._predicted_gradients(number, flowing)
+            yield from self._layer_gradients(number, self.normed, flowing)
         yield from self._output_gradients(flowing)
         norm = self.model.part(NORM, trained=True)
         for row in reversed(range(self.rows)):
@@ -142,7 +134,7 @@ class Pass:
             flowing[row] = gradient(hidden)
         yield from parameters(NORM, norm)
         for number in reversed(range(self.model.layers)):
-            yield from self._block_gradients(number, flowing)
+            yield from self._layer_gradients(number, self.states[number], flowing)
         embedding = self.model.part(EMBEDDING, trained=True)
         for row in reversed(range(self.rows)):
             yield PointRows(EMBEDDING, PointKind.GRADIENT, fp64(flowing[row]), row)
@@ -170,67 +162,62 @@ class Pass:
         if not self.model.tied:
             yield from (PointRows(name, PointKind.PARAMETER, fp64(self._kept.pop(name))) for name in output)
 
-    def _block_gradients(self, number: int, flowing: Rows) -> Iterator[PointRows]:
-        """Yield the gradients of a layer; ``flowing``, the gradient of its output, becomes that of its input."""
-        layer = self.model.part(layer_name(number), trained=True)
+    def _layer_gradients(self, number: int, entering: Rows, flowing: Rows) -> Iterator[PointRows]:
+        """Yield the gradients of a layer; ``flowing``, the gradient of its output, or of the last norm's, becomes that of its input."""
+        parts = self._parts(number, trained=True)
         for row in reversed(range(self.rows)):
-            probe, hidden = self._probe(number, layer, row, backward=True), leaf(self.states[number][row])
+            probe, hidden = self._probe(parts, row, backward=True), leaf(entering[row])
             with probe:
-                output = self._block(probe, layer, hidden, row)
-            yield from self._flow(probe, number, row, output, flowing[row])
-            flowing[row] = gradient(hidden)
-        yield from parameters(layer_name(number), layer)
+                output = self._layer(parts, probe, hidden, row)
+            arriving = torch.from_numpy(self._weights(row, parts.ahead)).to(output.dtype) if parts.ahead else flowing[row]
+            balances = self._balances.get(number, (0.0, None))[1]
+            if probe.logits is None or balances is None:
+                output.backward(arriving)
+            else:  # the objective has a term of the router's logits
+                torch.autograd.backward([output, probe.logits], [arriving, balances[row].to(probe.logits.dtype)])
+            probe.close()
+            yield from probe.gradients(row)
+            flowing[row] = flowing[row] + gradient(hidden) if parts.ahead else gradient(hidden)
+        yield from parameters(parts.name, parts.layer)
+        if parts.ahead:
+            self._keep({**parts.output, f"{EMBEDDING}.weight": parts.embedding.weight})
 
-    def _predicted_gradients(self, number: int, flowing: Rows) -> Iterator[PointRows]:
-        """Yield the gradients of a layer for multi-token prediction; add the gradient of the last norm's output to ``flowing``."""
-        name, ahead = layer_name(number), number - self.model.layers + 1
-        layer, embedding = self.model.part(name, trained=True), self.model.part(EMBEDDING, trained=True)
-        output = self.model.output(trained=True)
-        for row in reversed(range(self.rows)):
-            probe, hidden = self._probe(number, layer, row, backward=True), leaf(self.normed[row])
-            with probe:
-                block = self._block(probe, layer, joined(layer, embedding(self._ids(row, ahead)), hidden), row)
-                logits, losses = self._losses(output, layer.shared_head["norm"](block), row, ahead)
-                probe.see("shared_head.head", logits)
-            weights = torch.from_numpy(self._weights(row, ahead)).to(losses.dtype)
-            yield from self._flow(probe, number, row, losses, weights)
-            flowing[row] = flowing[row] + gradient(hidden)
-        yield from parameters(name, layer)
-        self._keep({**output, f"{EMBEDDING}.weight": embedding.weight})
+    def _parts(self, number: int, *, trained: bool = False) -> _LayerParts:
+        name, ahead = f"model.layers.{number}", max(number - self.model.layers + 1, 0)
+        layer = self.model.part(name, trained=trained)
+        if not ahead:
+            return _LayerParts(name, ahead, layer)
+        return _LayerParts(name, ahead, layer, self.model.part(EMBEDDING, trained=trained), self.model.output(trained=trained))
 
-    def _flow(self, probe: LayerProbe, number: int, row: int, output: torch.Tensor, flowing: torch.Tensor) -> list[PointRows]:
-        """Run backward from a layer's output, and from its router's logits where the objective has a term of them."""
-        balances = self._balances.get(number, (0.0, None))[1]
-        if probe.logits is None or balances is None:
-            output.backward(flowing)
-        else:
-            torch.autograd.backward([output, probe.logits], [flowing, balances[row].to(probe.logits.dtype)])
-        probe.close()
-        return probe.gradients(row)
+    def _layer(self, parts: _LayerParts, probe: LayerProbe, hidden: torch.Tensor, row: int) -> torch.Tensor:
+        """Return the output of a layer for a row's hidden states; of a layer for multi-token prediction, each token's loss."""
+        if not parts.ahead:
+            return self._block(probe, parts.layer, hidden, row)
+        block = self._block(probe, parts.layer, joined(parts.layer, parts.embedding(self._ids(row, parts.ahead)), hidden), row)
+        logits, losses = self._losses(parts.output, parts.layer.shared_head["norm"](block), row, parts.ahead)
+        probe.see("shared_head.head", logits)
+        return losses
 
-    def _probe(self, number: int, layer: Any, row: int, *, backward: bool = False) -> LayerProbe:
+    def _probe(self, parts: _LayerParts, row: int, *, backward: bool = False) -> LayerProbe:
         """Return a probe of a layer, which gives tokens to the run's own experts where these are on record."""
-        choices = (self.inputs.choices or {}).get(f"{layer_name(number)}.mlp.gate")
+        choices = (self.inputs.choices or {}).get(f"{parts.name}.mlp.gate")
         given = None if choices is None else choices[row]
-        return LayerProbe(layer_name(number), layer, self.sequence, backward=backward, given=given)
+        return LayerProbe(parts.name, parts.layer, self.sequence, backward=backward, given=given)
 
     def _block(self, probe: LayerProbe, layer: Any, hidden: torch.Tensor, row: int) -> torch.Tensor:
         """Return the output of a decoder's layer for a row's hidden states."""
         hidden = hidden.view_as(hidden)  # its gradient is the layer's alone, whatever else uses the hidden states
         probe.see("input", hidden)
+        forbidden = torch.from_numpy(self.inputs.hidden(row).copy())
+        # added to the scores of attention
+        mask = torch.zeros(forbidden.shape, dtype=hidden.dtype).masked_fill_(forbidden, torch.finfo(hidden.dtype).min)
         try:  # a setting of an odd kind shows where the model computes with it
-            output = layer(hidden, attention_mask=self._mask(row), position_embeddings=self._angles)
+            output = layer(hidden, attention_mask=mask, position_embeddings=self._angles)
         except Exception as error:
             raise RecordError(f"Hugging Face's model of the record's config.json does not run: {in_a_line(error)}") from error
         output = output[0] if isinstance(output, tuple) else output
         probe.see("", output)
         return output
-
-    def _mask(self, row: int) -> torch.Tensor:
-        """Return the addend to the attention scores of a row: 0, or the lowest number where attention is forbidden."""
-        forbidden = torch.from_numpy(self.inputs.hidden(row).copy())
-        dtype = self.states[0][0].dtype
-        return torch.zeros(forbidden.shape, dtype=dtype).masked_fill_(forbidden, torch.finfo(dtype).min)
 
     def _ids(self, row: int, ahead: int) -> torch.Tensor:
         """Return a row's tokens, so many places ahead."""
@@ -259,11 +246,6 @@ class Pass:
         for name, weight in weights.items():
             if weight.grad is not None:
                 self._kept[name] = self._kept[name] + weight.grad if name in self._kept else weight.grad
-
-
-def layer_name(number: int) -> str:
-    """Return the name of a layer."""
-    return f"model.layers.{number}"
 
 
 def leaf(hidden: torch.Tensor) -> torch.Tensor:

@@ -58,7 +58,7 @@ def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:
         yield from _wrapped(_hooks(framework), 2)
     for hook in framework.hooks if everything else ():
         asked = "" if hook["asked"] else ", not asked for"
-        yield from _wrapped(f"{hook['name']}: {hook['seam']}: {hook['state']}{asked} ({hook['purpose']}; {hook['supports']})", 4)
+        yield from _wrapped(f"{hook['name']}: {hook['patch_point']}: {hook['state']}{asked} ({hook['purpose']}; {hook['supports']})", 4)
         if hook["why"]:
             yield from _wrapped(hook["why"], 6)
     for device in framework.devices:
@@ -68,7 +68,7 @@ def _framework(framework: Framework, *, everything: bool) -> Iterator[str]:
 
 
 def _hooks(framework: Framework) -> str:
-    text = f"{len(framework.fitting)} of {len(framework.hooks)} seams found"
+    text = f"{len(framework.fitting)} of {len(framework.hooks)} patch points found"
     if framework.elsewhere:
         text += f"; not here and not needed: {', '.join(framework.elsewhere)}"
     bad = [hook["name"] for hook in framework.hooks if hook["name"] not in (*framework.fitting, *framework.elsewhere)]

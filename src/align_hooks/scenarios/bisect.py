@@ -7,7 +7,7 @@ sequences. The file has a place for each side's command, as a recorded command h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from align_hooks.comparison.pair import Pair
@@ -74,39 +74,31 @@ def layouts(reference: Run, candidate: Run) -> Iterator[list[str]]:
     wide = {axis: size for axis, size in sizes.items() if size > 1}
     same = {"side": "candidate", "against": str(reference.path)}
     for axis, size in wide.items():
-        ranks = max(1, candidate.world_size // (size if axis != "ep" else 1))
-        changes = setting(candidate, AXES[axis], 1)
-        yield rung(f"without-{axis}", ranks, changes, without=AXES[axis].name, **same)
+        ranks = candidate.world_size // (size if axis != "ep" else 1)
+        yield rung(f"without-{axis}", ranks, setting(candidate, [AXES[axis]], 1), without=AXES[axis].name, **same)
     if len(wide) > 1:
-        changes = joined([setting(candidate, AXES[axis], 1) for axis in wide])
-        yield rung("one-card", 1, changes, without="any parallelism", **same)
+        yield rung("one-card", 1, setting(candidate, [AXES[axis] for axis in wide], 1), without="any parallelism", **same)
 
 
 def smaller(pair: Pair) -> Iterator[list[str]]:
     """Yield rungs of both sides with half of the layers, and of the sequence; the reference, which comes first, has its own data."""
-    lengths = [run.facts.training.sequence_length for run in pair.runs]
-    length = lengths[0] if isinstance(lengths[0], int) else 0
+    length = pair.reference.facts.training.sequence_length
     stages = max((manifest.size("pp") for run in pair.runs for manifest in run.manifests.values()), default=1)
-    for name, knob, half in (("layers", LAYERS, pair.layers // 2 // stages * stages), ("length", LENGTH, length // 2)):
+    halves = pair.layers // 2 // stages * stages, length // 2 if isinstance(length, int) else 0
+    for name, knob, half in zip(("layers", "length"), (LAYERS, LENGTH), halves, strict=True):
         if half:  # one layer a stage has no half
             own, other = f"reference-half-{name}", f"candidate-half-{name}"
-            ours, theirs = (setting(run, knob, half) for run in pair.runs)
+            ours, theirs = (setting(run, [knob], half) for run in pair.runs)
             yield rung(own, pair.reference.world_size, ours, side="reference", against=NOTHING, fed_by=NOTHING)
             yield rung(other, pair.candidate.world_size, theirs, side="candidate", against=own, fed_by=own, without=knob.name)
 
 
-def setting(run: Run, knob: Knob, value: int) -> str | dict[str, int]:
-    """Return the changes that set a knob on a run's side: arguments, or keys with values."""
-    if run.facts.side == "ms":
-        known = run.facts.arguments or {}
-        return dict.fromkeys([key for key in knob.ms if key in known] or knob.ms[:1], value)
-    return knob.torch.replace("{}", str(value))
-
-
-def joined(changes: list[str | dict[str, int]]) -> str | dict[str, int]:
-    """Return several changes of one side as one."""
-    keys = {key: value for each in changes if isinstance(each, dict) for key, value in each.items()}
-    return keys or " ".join(each for each in changes if isinstance(each, str) and each)
+def setting(run: Run, knobs: Iterable[Knob], value: int) -> str | dict[str, int]:
+    """Return the changes that set knobs on a run's side: arguments, or keys with values."""
+    if run.facts.side != "ms":
+        return " ".join(knob.torch.replace("{}", str(value)) for knob in knobs if knob.torch)
+    known = run.facts.arguments or {}
+    return {key: value for knob in knobs for key in [key for key in knob.ms if key in known] or knob.ms[:1]}
 
 
 def rung(name: str, ranks: int, changes: str | dict[str, int], **others: str) -> list[str]:

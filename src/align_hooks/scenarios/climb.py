@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,7 @@ from align_hooks.comparison.verdict import ComparisonResult, Judgement, Verdict
 from align_hooks.messages import Message, message, terms
 from align_hooks.record.format import layout
 from align_hooks.record.reader import Run, open_run
-from align_hooks.scenarios.plan import ExperimentPlan, Rung
-from align_hooks.scenarios.rung import attached, environment, write_config
+from align_hooks.scenarios.plan import ExperimentPlan, Rung, command, environment, write_config
 
 OURS = "align_hooks:"
 
@@ -50,20 +50,16 @@ class Experiment:
         return Climbed.FIRST if self.why is None else Climbed.FAILED if self.trained else Climbed.NOT_TRAINED
 
     @property
-    def is_whole(self) -> bool:
+    def may_go_on(self) -> bool:
         """Whether the ladder may go on to the next rung, which is compared with this one."""
         return self.result in (Verdict.ALIGNED, Verdict.INCONCLUSIVE, Climbed.FIRST)
 
 
 def climb(plan: ExperimentPlan, *, train: bool, logs: Path) -> Iterator[Experiment]:
-    """Yield every rung with its result; raises RecordError for an unreadable record.
-
-    :param train: whether rungs without a record are trained.
-    :param logs: the folder of their output, a file for each rung.
-    """
+    """Yield every rung with its result; if ``train``, those without a record are trained first, and their output is kept in ``logs``."""
     noise = [open_run(path) for path in plan.noise]
     for index, rung in enumerate(plan.rungs):
-        place = plan.run(rung.name)
+        place, other = plan.run(rung.name), plan.against(index)
         run, trained, why = recorded_at(place), False, None
         if run is None and train:
             trained, why = True, train_rung(plan, index, logs)
@@ -71,13 +67,11 @@ def climb(plan: ExperimentPlan, *, train: bool, logs: Path) -> Iterator[Experime
             why = why or (message("ladder.records_nothing", run=str(place)) if run is None else None)
         elif run is None:
             why = message("ladder.not_trained", run=str(place))
-        other = plan.against(index)
-        if run is None or other is None:
-            yield Experiment(rung, trained, other, None, why)
-        elif (reference := recorded_at(other)) is None:
-            yield Experiment(rung, trained, other, None, message("ladder.nothing_to_hold_against", run=str(other)))
-        else:
-            yield Experiment(rung, trained, other, compare(reference, run, noise=noise))
+        reference = None if run is None or other is None else recorded_at(other)
+        if run is not None and other is not None and reference is None:
+            why = message("ladder.nothing_to_hold_against", run=str(other))
+        comparison = None if run is None or reference is None else compare(reference, run, noise=noise)
+        yield Experiment(rung, trained, other, comparison, why)
 
 
 def recorded_at(path: Path) -> Run | None:
@@ -104,9 +98,9 @@ def train_rung(plan: ExperimentPlan, index: int, logs: Path) -> Message | None:
     return message("ladder.failed", code=done.returncode, log=str(log), why=why)
 
 
-def outcome(steps: list[Experiment]) -> int:
-    """Return the exit code of a ladder: that of the first rung which is not aligned, 0 where all are."""
-    return next((step.result.exit_code for step in steps if step.result.exit_code), 0)
+def attached(plan: ExperimentPlan, rung: Rung) -> list[str]:
+    """Return the arguments of the process that runs a rung with the hooks attached."""
+    return [sys.executable, "-m", "align_hooks", "run", "--", "bash", "-c", command(plan, rung)]
 
 
 def conclusion(steps: list[Experiment]) -> Message | None:

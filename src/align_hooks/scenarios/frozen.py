@@ -10,7 +10,7 @@ from align_hooks.comparison.context import Decode
 from align_hooks.comparison.control_band.departure import ids_of
 from align_hooks.record.reader import Run
 from align_hooks.record.write import atomic
-from align_hooks.scenarios.rung import replayed
+from align_hooks.scenarios.plan import replayed
 from align_hooks.settings import PREFIX
 
 RECORDED = "BATCHES=all LOCAL_NORMS=all GRADIENTS=all ACTIVATIONS=all"

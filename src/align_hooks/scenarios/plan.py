@@ -1,36 +1,24 @@
-"""The file of a ladder, written by a user, or by ``compare --plan`` to narrow a difference down.
+"""The file of a ladder (docs/ladder.md), written by a user, or by ``compare --plan`` to narrow a difference down, and its commands.
 
-::
-
-    folder: runs/ladder
-    command: torchrun --nproc-per-node {ranks} pretrain_gpt.py $(cat llama.args) {changes}
-    record: {BATCHES: all, LOCAL_NORMS: all, WEIGHTS: "0"}
-    rungs:
-      - name: one-card
-      - name: tensor-parallel
-        ranks: 2
-        changes: --tensor-model-parallel-size 2
-      - name: pipeline-parallel
-        ranks: 2
-        changes: --pipeline-model-parallel-size 2
-        against: one-card
-
-``{ranks}`` and ``{changes}`` are filled in for each rung. A framework that reads a YAML file has ``config: llama.yaml``; a rung's
-``changes`` are dotted keys of this file then, and ``{config}`` is the changed copy. A rung is compared with the rung before it, or with the
-rung or run that ``against`` names. All replay the first rung, or the run that ``reference`` names, or a rung's own ``fed_by``.
+``{ranks}`` and ``{changes}`` of a command are filled in for each rung. A framework that reads a YAML file has ``config: llama.yaml``; a
+rung's ``changes`` are dotted keys of this file then, and ``{config}`` is the changed copy.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.yaml_edits import with_settings
 from align_hooks.configuration.yaml_files import parsed
 from align_hooks.errors import SettingsError
+from align_hooks.record.write import output
 from align_hooks.settings import PREFIX, Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -147,30 +135,69 @@ def problems(plan: ExperimentPlan) -> Iterator[str]:
         for named in (rung.against, rung.fed_by):
             if named in names[index:]:
                 yield f"{rung.name} needs {named}, which is not trained before it; name an earlier rung, or a run"
-        yield from of_command(plan, rung)
+        if rung.side is not None and rung.side not in plan.sides:
+            yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"
+            continue
+        side = plan.side(rung)
+        slots = set(SLOTS.findall(side.command))
+        if BLANK in side.command:
+            yield f"{rung.name}: the command still has {BLANK}; write the training's own words there"
+        if not side.command:
+            yield f"{rung.name} has no command, and neither has the ladder; give one"
+        elif rung.keys:
+            if not side.config:
+                yield f"{rung.name}: changes are keys of a YAML file; name it by config"
+            if "config" not in slots:
+                yield f"{rung.name}: the command has no {{config}}, so that changes would be lost"
+        elif rung.arguments and "changes" not in slots:
+            yield f"{rung.name}: the command has no {{changes}}, so that changes would be lost"
+        if side.command and rung.ranks > 1 and "ranks" not in slots:
+            yield f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"
     try:
         Settings.from_environment({PREFIX + name: value for name, value in {"RUN": plan.folder, **plan.record}.items()})
     except SettingsError as error:
         yield "record: " + str(error).replace("\n", "; ")
 
 
-def of_command(plan: ExperimentPlan, rung: Rung) -> Iterator[str]:
-    """Yield a sentence for each error of a rung's command."""
-    if rung.side is not None and rung.side not in plan.sides:
-        yield f"{rung.name}: there is no side {rung.side[:40]!r}; name one of sides"
+def environment(plan: ExperimentPlan, index: int) -> dict[str, str]:
+    """Return the variables of a rung: the plan's own, the directory of the record, what is recorded and what is replayed."""
+    values = {"RUN": str(plan.run(plan.rungs[index].name)), **plan.record}
+    if (source := plan.feeds(index)) is not None:
+        values |= replayed(source)
+    return {**plan.environment, **{PREFIX + name: value for name, value in values.items()}}
+
+
+def replayed(source: Path) -> dict[str, str]:
+    """Return the variables, without their prefix, by which a run has the initial weights and the batches of another."""
+    return {"REPLAY_BATCHES": str(source), "LOAD_WEIGHTS": f"{source}@0"}
+
+
+def command(plan: ExperimentPlan, rung: Rung) -> str:
+    """Return the command of a rung, as a shell reads it."""
+    filled = {"ranks": str(rung.ranks), "changes": rung.arguments, "config": shlex.quote(str(configured(plan, rung)))}
+    return SLOTS.sub(lambda slot: filled[slot.group(1)], plan.side(rung).command)
+
+
+def configured(plan: ExperimentPlan, rung: Rung) -> Path:
+    """Return the path of a rung's YAML file: the plan's own, or the changed copy beside the record."""
+    return plan.run(rung.name).with_name(f"{rung.name}.yaml") if rung.keys else Path(plan.side(rung).config or "")
+
+
+def write_config(plan: ExperimentPlan, rung: Rung) -> None:
+    """Write the changed copy of a rung's YAML file, if any; raises ConfigurationError where a file or a key does not allow it."""
+    if not rung.keys:
         return
-    side = plan.side(rung)
-    slots = set(SLOTS.findall(side.command))
-    if BLANK in side.command:
-        yield f"{rung.name}: the command still has {BLANK}; write the training's own words there"
-    if not side.command:
-        yield f"{rung.name} has no command, and neither has the ladder; give one"
-    elif rung.keys:
-        if not side.config:
-            yield f"{rung.name}: changes are keys of a YAML file; name it by config"
-        if "config" not in slots:
-            yield f"{rung.name}: the command has no {{config}}, so that changes would be lost"
-    elif rung.arguments and "changes" not in slots:
-        yield f"{rung.name}: the command has no {{changes}}, so that changes would be lost"
-    if side.command and rung.ranks > 1 and "ranks" not in slots:
-        yield f"{rung.name}: the command has no {{ranks}}, so that ranks would be lost"
+    source, target = Path(plan.side(rung).config or ""), configured(plan, rung)
+    try:
+        text = with_settings(source.read_text(encoding="utf-8"), str(source), {key: json.dumps(value) for key, value in rung.keys.items()})
+        output.write(target, text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{rung.name}: {getattr(error, 'filename', None) or source} {getattr(error, 'strerror', error)}") from None
+
+
+def script(plan: ExperimentPlan, index: int) -> str:
+    """Return a launch script of a rung for a cluster, to be started on every node like the training's own script."""
+    rung = plan.rungs[index]
+    lines = ["#!/usr/bin/env bash", f"# Rung {index + 1} of {len(plan.rungs)}: {rung.name}", "set -eu"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(plan, index).items()]
+    return "\n".join([*lines, f"exec align-hooks run -- bash -c {shlex.quote(command(plan, rung))}", ""])

@@ -13,8 +13,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.evidence.dumps.configure import dump_config
-from align_hooks.evidence.dumps.read import read_dump
-from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.record import convert_dump, read_dump
 from align_hooks.evidence.dumps.values import points_of
 from align_hooks.settings import Steps
 from comparison.conftest import stage
@@ -164,7 +163,9 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path: Path, options: str) -> No
 
 def test_the_command_says_what_to_set(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    done = invoke(app, ["dump-config", "--to", str(tmp_path / "d"), "--out", str(file), "--jit-level", "O2"])
-    assert done.exit_code == 0
+    done = invoke(
+        app, ["dump-config", "--to", str(tmp_path / "d"), "--out", str(file), "--jit-level", "O2", "--no-tensors", "--statistics"]
+    )
+    assert done.exit_code == 0 and json.loads(file.read_text())["common_dump_settings"]["saved_data"] == "statistic"
     assert re.findall(r"export (\w+)=", done.output) == ["MINDSPORE_DUMP_CONFIG", "MS_ACL_DUMP_CFG_PATH"]
     assert json.loads(file.read_text())["common_dump_settings"]["path"] == str(tmp_path / "d")

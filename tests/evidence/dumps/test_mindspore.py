@@ -10,7 +10,7 @@ import pytest
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import Statistics
 from align_hooks.evidence.dumps.mindspore import ORDER, _hyphened, _iterations, _scopes
-from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.evidence.dumps.record import read_dump
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from evidence.dumps.operators import LAYER, OPERATORS, write
 

@@ -16,8 +16,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
 from align_hooks.evidence.dumps.entry import read_tensor
-from align_hooks.evidence.dumps.read import read_dump
-from align_hooks.evidence.dumps.record import convert_dump
+from align_hooks.evidence.dumps.record import convert_dump, read_dump
 from align_hooks.evidence.dumps.values import DumpPoints, PointValue, points_of
 from checkpoints.models import Calls
 from comparison.conftest import stage

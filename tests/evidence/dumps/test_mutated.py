@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from align_hooks.errors import AlignHooksError
-from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.evidence.dumps.record import read_dump
 from align_hooks.evidence.dumps.values import points_of
 from evidence.dumps.operators import write
 from fuzz.contents import ANY, BY_KIND

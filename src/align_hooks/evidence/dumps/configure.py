@@ -26,26 +26,27 @@ NET = re.compile(r"[A-Za-z0-9_]{1,64}")
 def dump_config(
     steps: Steps, layers: Steps, path: Path, *, level: str = "O1", statistics: bool = False, tensors: bool = True, net: str = "model"
 ) -> dict[str, object]:
-    """Return the contents of the file. ``steps`` and ``layers`` count from 0, as MindSpore's iterations; ``path`` is the dump's directory.
-
-    :raises AlignHooksError: no step or no layer is chosen, or too many one by one; the level or the network's name is unknown to MindSpore.
-    """
+    """Return the contents of the file; ``steps`` and ``layers`` count from 0, and ``path`` is the dump's directory."""
     if level not in LEVELS:
         raise AlignHooksError(f"--jit-level {level}: choose one of {', '.join(LEVELS)}")
     if not NET.fullmatch(net):
         raise AlignHooksError("--net-name becomes the name of a directory; give letters, digits and underscores")
     if not tensors and not statistics:
         raise AlignHooksError("nothing is asked for: give --tensors, --statistics or both")
-    chosen = _scopes(layers)
+    numbers = "|".join(map(str, sorted({number for part in _counted(layers, "--layers") for number in part})))
+    scopes = rf"Default/network.*/layers[^/]*/({numbers})(-[^/]*)?/.*|Default/network((?!/layers[-/]).)*"
+    iterations: list[str] = []
+    for part in _counted(steps, "--steps"):
+        iterations += [f"{part[0]}-{part[-1]}"] if part.step == 1 and len(part) > 1 else map(str, part)
     common: dict[str, object] = {
         "op_debug_mode": 0,
-        "dump_mode": 0 if chosen is None else 1,
+        "dump_mode": 1 if numbers else 0,
         "path": str(path),
         "net_name": net,
-        "iteration": _iterations(steps),
+        "iteration": "|".join(iterations) or "all",
         "saved_data": "full" if tensors and statistics else "tensor" if tensors else "statistic",
         "input_output": 0,
-        "kernels": [] if chosen is None else [f"name-regex({chosen})"],
+        "kernels": [f"name-regex({scopes})"] if numbers else [],
         "support_device": DEVICES,
     }
     if statistics:
@@ -55,28 +56,10 @@ def dump_config(
     return {"common_dump_settings": common, "e2e_dump_settings": {"enable": True, "trans_flag": True}}
 
 
-def _iterations(steps: Steps) -> str:
-    """Return steps as MindSpore writes them, ``0|5-8``."""
-    if steps.ranges is None:
-        return "all"
-    parts: list[str] = []
-    for part in _counted(steps, "--steps"):
-        parts += [f"{part[0]}-{part[-1]}"] if part.step == 1 and len(part) > 1 else map(str, part)
-    return "|".join(parts)
-
-
-def _scopes(layers: Steps) -> str | None:
-    """Return the pattern of the names of operators; None for all."""
-    if layers.ranges is None:
-        return None
-    numbers = sorted({number for part in _counted(layers, "--layers") for number in part})
-    return rf"Default/network.*/layers[^/]*/({'|'.join(map(str, numbers))})(-[^/]*)?/.*|Default/network((?!/layers[-/]).)*"
-
-
 def _counted(chosen: Steps, option: str) -> list[range]:
-    """Return the ranges of a choice; raises AlignHooksError for none, and for more than :data:`MOST` single numbers."""
+    """Return the ranges of a choice, none for all; raises AlignHooksError for no number, and for more than :data:`MOST` single numbers."""
     parts = [part for part in chosen.ranges or () if part]
-    if not parts:
+    if not parts and chosen.ranges is not None:
         raise AlignHooksError(f"{option} {chosen.text} chooses nothing; give numbers such as 0 or 0-3, or all")
     if sum(len(part) for part in parts if option == "--layers" or part.step > 1) > MOST:
         raise AlignHooksError(f"{option} names more than {MOST} one by one; give fewer, or all")

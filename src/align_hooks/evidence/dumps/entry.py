@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from align_hooks.checkpoints.kinds import KINDS, cast
+from align_hooks.checkpoints.checkpoint import KINDS, cast
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
 from align_hooks.errors import RecordError, shown
 from align_hooks.record.format.files import read_array
@@ -62,10 +62,7 @@ class DumpEntry:
         return math.prod(self.shape)
 
     def read(self) -> Array:
-        """Return the numbers in fp32, or in fp64 where stored so.
-
-        :raises RecordError: the dump has no numbers, or a file that is cut short, no tensor, or of another shape.
-        """
+        """Return the numbers in fp32, or in fp64 where stored so; raises RecordError for missing ones, and for those of another shape."""
         if self.tensor is None:
             raise RecordError(f"{shown(self.name)} has statistics and no numbers in this dump; dump it with its tensors")
         array = read_tensor(self.tensor)
@@ -91,10 +88,7 @@ class Dump:
 
 
 def read_tensor(path: Path) -> Array:
-    """Return the tensor of a ``.npy`` file, or of a ``.pt`` that torch saved, without running anything of its pickle.
-
-    :raises RecordError: the file is missing, cut short, or holds anything but one tensor of floating-point numbers.
-    """
+    """Return the tensor of a ``.npy`` file, or of a ``.pt`` without running its pickle; raises RecordError for any other content."""
     if path.suffix != ".pt":
         array = read_array(path, within=path.parent)
         if array.dtype.kind != "f":

@@ -16,9 +16,10 @@ import csv
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, DumpEntry, Statistics
@@ -44,15 +45,16 @@ HEAD = ("Op Type", "Op Name", "Timestamp", "Slot", "Data Type", "Shape")
 SIDE = ("IO", "Input/Output")
 COLUMNS = {"Max Value": "maximum", "Min Value": "minimum", "Avg Value": "mean", "L2Norm Value": "norm"}
 SHAPE = re.compile(r"\(?((?:\d{1,18},? ?)*)\)?")
+T = TypeVar("T", int, float)
+INTEGER = re.compile(r"[0-9]{1,20}")
 NUMBER = re.compile(r"[-+]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Iteration:
-    folder: Path
+class _Iteration(NamedTuple):
     rank: int
-    graph: str
     step: int
+    graph: str
+    folder: Path
 
 
 def holds(path: Path) -> bool:
@@ -61,15 +63,10 @@ def holds(path: Path) -> bool:
 
 
 def read_mindspore(path: Path) -> Dump:
-    """Read the dump of one rank.
-
-    :raises RecordError: a file is cut short or contradicts its name, there are several ranks, or no operator of a forward pass.
-    """
+    """Read the dump of one rank; raises RecordError for a damaged one, for several ranks, and without a forward pass."""
     iterations = _iterations(path)
-    if ranks := sorted({one.rank for one in iterations})[1:]:
-        raise RecordError(
-            f"{path} holds ranks {iterations[0].rank} to {ranks[-1]}, and a dump does not say who holds what; name rank_N of one"
-        )
+    if len(ranks := sorted({one.rank for one in iterations})) > 1:
+        raise RecordError(f"{path} holds ranks {ranks[0]} to {ranks[-1]}, and a dump does not say who holds what; name rank_N of one")
     scopes, backward = _scopes(path), 0
     classes: dict[str, str] = {}
     entries: list[DumpEntry] = []
@@ -79,18 +76,22 @@ def read_mindspore(path: Path) -> Dump:
             if module is None:
                 backward += row.name.startswith("Gradients")
                 continue
-            entries.append(_entry(row, module, iteration.step))
+            shape = row.shape
+            if shape is None:
+                shape = read_array(row.file, headers_only=True, within=row.file.parent).shape if row.file is not None else ()
+            name, (cell, operator) = f"{row.type}.{row.name}.{row.side}.{row.slot}", module
+            of_row = (row.side, row.slot, 0, iteration.step, shape, row.dtype, row.statistics, row.file)
+            entries.append(DumpEntry(name, cell, FORWARD, *of_row, operator=operator, moment=row.time))
     if not entries:
         raise RecordError(
             f"{path} has no operator of a Cell's forward pass; dump with dump_mode 0, and at an iteration that the run reached"
         )
-    notes = [f"{backward} inputs and outputs of backward operators are left out: MindSpore names many of them after another layer"]
-    return Dump(path, "MindSpore", "ms", tuple(entries), classes, tuple(notes[: bool(backward)]))
+    note = f"{backward} inputs and outputs of backward operators are left out: MindSpore names many of them after another layer"
+    return Dump(path, "MindSpore", "ms", tuple(entries), classes, (note,) if backward else ())
 
 
 def _iterations(path: Path) -> list[_Iteration]:
-    """Return the directories of iterations at or below a path, ascending."""
-    found, seen, waiting = [], 0, [(path, 0)]
+    found, seen, waiting = list[_Iteration](), 0, [(path, 0)]
     while waiting:
         folder, depth = waiting.pop()
         seen += 1
@@ -104,10 +105,10 @@ def _iterations(path: Path) -> list[_Iteration]:
         files = any(one.name == STATISTIC or FILE.fullmatch(one.name) or HIDDEN.fullmatch(one.name) for one in members)
         if files and (match := ITERATION.fullmatch(folder.name)):
             rank = next((int(name[1]) for part in reversed(folder.parts) if (name := RANK.fullmatch(part))), 0)
-            found.append(_Iteration(folder, rank, folder.parent.name, int(match[1])))
+            found.append(_Iteration(rank, int(match[1]), folder.parent.name, folder))
         elif depth < DEEPEST:
             waiting += [(Path(one.path), depth + 1) for one in members if one.is_dir(follow_symlinks=False) and one.name != "constants"]
-    return sorted(found, key=lambda one: (one.rank, one.step, one.graph))
+    return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,37 +148,32 @@ def _rows(iteration: _Iteration) -> Iterator[_Row]:
     yield from rows.values()
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a table, each with its end; raises RecordError for a missing or too large file, and for one that is no text."""
+def _lines(path: Path, *, ended: bool = False) -> Iterator[str]:
+    """Yield the lines of a table, each with its end, which the last must have if ``ended``; raises RecordError for what is no such text."""
     try:
-        yield from lines_of(path, path.parent)
+        for line in lines_of(path, path.parent):
+            if ended and line[-1] not in "\r\n":
+                raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
+            yield line
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; copy it again, or {AGAIN}") from None
 
 
 def _mapping(path: Path) -> Mapping[str, str]:
     """Return name of a file to the name that was too long for it."""
-    if not path.exists():
-        return {}
-    pairs = [line.split(",", 1) for line in map(str.rstrip, _lines(path)) if line]
-    if wrong := next((number for number, pair in enumerate(pairs, 1) if len(pair) != 2 or not HIDDEN.fullmatch(pair[0])), None):
-        raise RecordError(f"{path}:{wrong} does not give a name to a file; copy it again, or {AGAIN}")
-    return dict(pairs)  # type: ignore[arg-type]
-
-
-def _ended(path: Path) -> Iterator[str]:
-    """Yield the lines of a table; raises RecordError for a last line without an end."""
-    for line in _lines(path):
-        if line[-1] not in "\r\n":
-            raise RecordError(f"{path} ends within a row, as of a run that was killed; {AGAIN}")
-        yield line
+    names: dict[str, str] = {}
+    for number, line in enumerate(filter(None, map(str.rstrip, _lines(path))) if path.exists() else (), 1):
+        file, comma, name = line.partition(",")
+        if not comma or not HIDDEN.fullmatch(file):
+            raise RecordError(f"{path}:{number} does not give a name to a file; copy it again, or {AGAIN}")
+        names[file] = name
+    return names
 
 
 def _table(path: Path) -> Iterator[_Row]:
-    """Yield the rows of ``statistic.csv``."""
     if not path.exists():
         return
-    rows = csv.reader(_ended(path), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text
+    rows = csv.reader(_lines(path, ended=True), strict=True)  # row by row: a list of all cells takes fifty times the memory of their text
     try:
         head = [name.strip() for name in next(rows, [])]
         side = next((name for name in SIDE if name in head), None)
@@ -198,47 +194,31 @@ def _row(cells: Mapping[str, str], side: str, complete: bool, where: str) -> _Ro
         sizes = tuple(int(size) for size in re.findall(r"\d+", shape[1]))
         if math.prod(sizes) >= MOST_ELEMENTS:
             raise ValueError("its shape is of more elements than any tensor has")
-        return _Row(
-            cells["Op Type"],
-            cells["Op Name"].replace("/", "_"),
-            _integer(cells["Timestamp"]),
-            cells[side],
-            str(_integer(cells["Slot"])),
-            cells["Data Type"].lower(),
-            sizes,
-            Statistics(**{field: _number(cells[name]) for name, field in COLUMNS.items() if name in cells}),
-        )
+        time, slot = (_number(cells[name], INTEGER, "whole number", int) for name in ("Timestamp", "Slot"))
+        there = {name: cells[name] for name in COLUMNS if cells.get(name, "").strip() not in ("", "null")}  # else MindSpore has none
+        statistics = Statistics(**{COLUMNS[name]: _number(cell.strip(), NUMBER, "number", float) for name, cell in there.items()})
+        name = cells["Op Name"].replace("/", "_")
+        return _Row(cells["Op Type"], name, time, cells[side], str(slot), cells["Data Type"].lower(), sizes, statistics)
     except (KeyError, ValueError) as error:
         raise RecordError(f"{where} is no row of MindSpore's {STATISTIC} ({shown(in_words(error))}); {AGAIN}") from None
 
 
-def _integer(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,20}", text):
-        raise ValueError(f"{text[:40]!r} is no whole number")
-    return int(text)
-
-
-def _number(text: str) -> float | None:
-    """Return a statistic; None where MindSpore has none of this type."""
-    if text.strip() in ("", "null"):
-        return None
-    if not NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{text[:40]!r} is no number")
-    return float(text)
+def _number(text: str, pattern: re.Pattern[str], what: str, kind: Callable[[str], T]) -> T:
+    if not pattern.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no {what}")
+    return kind(text)
 
 
 def _scopes(path: Path) -> Mapping[str, str]:
     """Return the scope of operators with underscores to the scope with slashes, of every graph; empty without ``execution_order``."""
-    above = next((one for one in (path, *path.parents[:DEEPEST]) if (one / ORDER).is_dir()), None)
-    ranks = [one for one in list_folder(path) if one.name.startswith("rank_") and is_folder_in(one, path)] if above is None else []
-    folders = [rank / ORDER for rank in ranks if (rank / ORDER).is_dir()] if above is None else [above / ORDER]
-    scopes: dict[str, str] = {}
-    for folder in folders:
-        for file in (one for one in list_folder(folder) if re.fullmatch(r"ms_execution_order_graph_.*\.csv", one.name)):
-            # only scopes: MindSpore renumbers some operators after it has written the order
-            for scope in {line.rstrip().rpartition("/")[0] for line in _lines(file)}:
-                scopes[scope.replace("/", "_")] = scope
-    return scopes
+    folders = [one / ORDER for one in (path, *path.parents[:DEEPEST]) if (one / ORDER).is_dir()][:1]
+    if not folders:
+        ranks = (one for one in list_folder(path) if one.name.startswith("rank_") and is_folder_in(one, path))
+        folders = [rank / ORDER for rank in ranks if (rank / ORDER).is_dir()]
+    files = (one for folder in folders for one in list_folder(folder) if re.fullmatch(r"ms_execution_order_graph_.*\.csv", one.name))
+    # only scopes: MindSpore renumbers some operators after it has written the order
+    scopes = {line.rstrip().rpartition("/")[0] for file in files for line in _lines(file)}
+    return {scope.replace("/", "_"): scope for scope in sorted(scopes)}
 
 
 def _module(row: _Row, scopes: Mapping[str, str], classes: dict[str, str]) -> tuple[str, str] | None:
@@ -270,13 +250,3 @@ def _hyphened(scope: str) -> Sequence[tuple[str, str]] | None:
         cells.append((attribute, match[1]))
         attribute = match[2]
     return [*cells, (attribute, between[-1])] if between else None
-
-
-def _entry(row: _Row, module: tuple[str, str], step: int) -> DumpEntry:
-    path, operator = module
-    shape = row.shape
-    if shape is None:
-        shape = read_array(row.file, headers_only=True, within=row.file.parent).shape if row.file is not None else ()
-    name = f"{row.type}.{row.name}.{row.side}.{row.slot}"
-    of_row = (row.side, row.slot, 0, step, shape, row.dtype, row.statistics, row.file)
-    return DumpEntry(name, path, FORWARD, *of_row, operator=operator, moment=row.time)

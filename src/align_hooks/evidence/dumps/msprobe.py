@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
 
@@ -25,6 +25,7 @@ from align_hooks.evidence.dumps.entry import AGAIN, INPUT, MOST_ELEMENTS, OUTPUT
 from align_hooks.record.format.files import in_words, is_folder_in, list_folder
 from align_hooks.regular import read_regular, refuse_swollen, whole_number
 
+T = TypeVar("T")
 DEEPEST = 32
 """Most levels of lists and dictionaries in an argument."""
 STEP, RANK = re.compile(r"step(\d{1,15})"), re.compile(r"(?:rank|proc)\d{1,9}|proc")
@@ -53,7 +54,6 @@ class _Contents(Struct, frozen=True):
 
     framework: str
     data: dict[str, dict[str, object]]
-    task: str = ""
     level: str = ""
 
 
@@ -63,14 +63,12 @@ def holds(path: Path) -> bool:
 
 
 def read_msprobe(path: Path) -> Dump:
-    """Read the dump of one rank: a rank's directory, a step's, or the directory of all steps.
-
-    :raises RecordError: a file is missing, cut short or no dump, or there are several ranks.
-    """
+    """Read the dump of one rank, in one step's directory or in that of all; raises RecordError for a damaged one, and for several ranks."""
     entries, classes = list[DumpEntry](), dict[str, str]()
     frameworks, levels = set(), set()
     for folder, step in _places(path):
-        contents = _contents(folder / "dump.json")
+        file = folder / "dump.json"
+        contents = _converted(_json(file), _Contents, f"{file} is no dump.json of msprobe")
         frameworks.add(contents.framework)
         levels.add(contents.level)
         entries += _entries(contents, folder, step, _micro_batches(folder / CONSTRUCT), classes)
@@ -88,16 +86,16 @@ def _inside(path: Path, deep: int, file: str = "dump.json") -> list[Path]:
     if not deep or not path.is_dir():
         return []
     named = [one for one in list_folder(path) if STEP.fullmatch(one.name) or RANK.fullmatch(one.name)]
-    inside = [one for one in named if is_folder_in(one, path)]
-    return list(itertools.chain.from_iterable(_inside(one, deep - 1, file) for one in inside))
+    return [found for one in named if is_folder_in(one, path) for found in _inside(one, deep - 1, file)]
 
 
 def _places(path: Path) -> list[tuple[Path, int]]:
-    """Return the directories of a dump with their steps, ascending."""
+    """Return the directories of a dump with their steps, ascending; the step is in a folder's name or in its parent's, or 0."""
     found = _inside(path, 2)
     if not found:
         raise RecordError(f"{path} has no dump.json, which msprobe writes at debugger.stop(); dump again, and let the run reach it")
-    by_step = sorted(((folder, _step(folder)) for folder in found), key=lambda place: place[1])
+    names = ((folder, STEP.fullmatch(folder.name) or STEP.fullmatch(folder.parent.name)) for folder in found)
+    by_step = sorted(((folder, int(match[1]) if match else 0) for folder, match in names), key=lambda place: place[1])
     for (first, step), (second, next_step) in itertools.pairwise(by_step):
         if step == next_step:
             ranks = f"{first.name} and {second.name}"
@@ -105,18 +103,11 @@ def _places(path: Path) -> list[tuple[Path, int]]:
     return by_step
 
 
-def _step(folder: Path) -> int:
-    """Return the step in a folder's name or in its parent's; 0 where neither has one."""
-    named = filter(None, (STEP.fullmatch(name) for name in (folder.name, folder.parent.name)))
-    return next((int(match[1]) for match in named), 0)
-
-
-def _contents(path: Path) -> _Contents:
-    value = _json(path)
+def _converted(value: object, kind: type[T], fault: str) -> T:
     try:
-        return convert(value, _Contents)
+        return convert(value, kind)
     except (ValidationError, RecursionError) as error:
-        raise RecordError(f"{path} is no dump.json of msprobe ({shown(in_words(error))}); {AGAIN}") from None
+        raise RecordError(f"{fault} ({shown(in_words(error))}); {AGAIN}") from None
 
 
 def _json(path: Path) -> Any:
@@ -156,7 +147,10 @@ def _entries(contents: _Contents, folder: Path, step: int, micro: Mapping[str, i
             seen.add((module, match["direction"], call))
         for part, side in PARTS.items():
             for index, value in _tensors(parts.get(part), ""):
-                facts = _tensor(value, folder / "dump.json", name)
+                fault = f"{folder / 'dump.json'}: {shown(name)} is no tensor of msprobe"
+                facts = _converted(value, _Tensor, fault)
+                if math.prod(facts.shape) >= MOST_ELEMENTS:
+                    raise RecordError(f"{fault} (its shape is of more elements than any tensor has); {AGAIN}")
                 where = (f"{name}.{side}.{index}", module, match["direction"], side, index, call, step)
                 numbers = (None if one is None else float(one) for one in (facts.minimum, facts.maximum, facts.mean, facts.norm))
                 dtype, file = facts.dtype.rpartition(".")[2].lower(), _file(facts.data_name, folder, name)
@@ -174,16 +168,6 @@ def _tensors(value: object, index: str, depth: int = 0) -> Iterator[tuple[str, d
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
         yield from _tensors(member, f"{index}.{key}" if index else str(key), depth + 1)
-
-
-def _tensor(value: dict[str, object], path: Path, name: str) -> _Tensor:
-    try:
-        facts = convert(value, _Tensor)
-        if math.prod(facts.shape) >= MOST_ELEMENTS:
-            raise ValueError("its shape is of more elements than any tensor has")
-        return facts
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: {shown(name)} is no tensor of msprobe ({shown(in_words(error))}); {AGAIN}") from None
 
 
 def _file(data_name: str | None, folder: Path, name: str) -> Path | None:

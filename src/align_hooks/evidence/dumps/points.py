@@ -71,39 +71,40 @@ class ModuleTable:
     """The rows of latent attention."""
 
 
+SECTIONS = sections(Path(__file__).parent / "points.txt")
+OPERATORS: Mapping[str, Operators] = {
+    name: tuple((tuple(kinds.split("|")), int(count)) for count, kinds in map(str.split, ways.split(", ")))
+    for name, _, ways in (line.partition(": ") for line in SECTIONS["operators"])
+}
+
+
 def _rows(head: str, layer: str) -> tuple[ModuleRow, ...]:
     """Return the rows of a section of ``points.txt``; ``layer`` is the path of the framework's layers."""
-    return tuple(_row(line, layer) for line in SECTIONS[head])
+
+    def full(name: str, above: str) -> str:
+        return f"{above}{name}".rstrip(".") if name.startswith(".") else name
+
+    rows = []
+    for line in SECTIONS[head]:
+        module, points = line.split(" -> ")
+        path, order, *words = module.split()
+        options = dict(word.partition("=")[::2] for word in words)
+        row = ModuleRow(
+            "" if path == "-" else full(path, layer),
+            tuple(full(point, LAYER) for point in points.split()),
+            order,
+            side=INPUT if "in" in options else OUTPUT,
+            index=options.get("in") or "0",
+            kinds=options.get("kinds", ""),
+            operators=OPERATORS[options["operators"]] if "operators" in options else (),
+            fusion=Fusion(options["cut"]) if "cut" in options else None,
+            sole_consumer="alone" in options,
+            modules="inside" not in options,
+        )
+        rows.append(row)
+    return tuple(rows)
 
 
-def _row(line: str, layer: str) -> ModuleRow:
-    module, points = line.split(" -> ")
-    path, order, *words = module.split()
-    options = {name: value for name, _, value in (word.partition("=") for word in words)}
-    return ModuleRow(
-        "" if path == "-" else _full(path, layer),
-        tuple(_full(point, LAYER) for point in points.split()),
-        order,
-        side=INPUT if "in" in options else OUTPUT,
-        index=options.get("in") or "0",
-        kinds=options.get("kinds", ""),
-        operators=OPERATORS[options["operators"]] if "operators" in options else (),
-        fusion=Fusion(options["cut"]) if "cut" in options else None,
-        sole_consumer="alone" in options,
-        modules="inside" not in options,
-    )
-
-
-def _full(name: str, layer: str) -> str:
-    return f"{layer}{name}".rstrip(".") if name.startswith(".") else name
-
-
-def _operators(ways: str) -> Operators:
-    return tuple((tuple(kinds.split("|")), int(count)) for count, kinds in map(str.split, ways.split(", ")))
-
-
-SECTIONS = sections(Path(__file__).parent / "points.txt")
-OPERATORS = {name: _operators(ways) for name, _, ways in (line.partition(": ") for line in SECTIONS["operators"])}
 BLOCK = "decoder.layers.{layer}"
 MEGATRON = ModuleTable(
     "Megatron-LM",

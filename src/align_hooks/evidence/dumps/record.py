@@ -1,4 +1,4 @@
-"""A dump as a record of activations at the points of the model.
+"""A dump of any known tool as a record of activations at the points of the model.
 
 A tensor of the dump gives the record the tensor, its sums and its sketches. A tensor with only statistics gives elements, extremes, sum and
 squared sum, and NaN for sketches; such points are compared by their norms.
@@ -7,6 +7,7 @@ squared sum, and NaN for sketches; such points are compared by their norms.
 from __future__ import annotations
 
 import math
+import stat
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ import numpy as np
 
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.evidence.dumps.entry import DumpEntry, Statistics
-from align_hooks.evidence.dumps.read import read_dump
+from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.evidence.dumps import mindspore, msprobe, npy_lists
+from align_hooks.evidence.dumps.entry import Dump, Statistics
 from align_hooks.evidence.dumps.values import PointValue, points_of
 from align_hooks.evidence.recording import recording, row_of
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.paths import well_formed
+from align_hooks.record.format.files import in_words, list_folder
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.ranges import ranges
 from align_hooks.record.read import activations
@@ -32,6 +34,12 @@ from align_hooks.record.write.writer import Writer
 from align_hooks.settings import PREFIX, Settings
 
 COMPUTE = ("float32", "bfloat16", "float16", "float64")
+"""Types in which a run may compute: the most frequent one of a dump is taken."""
+PICKLES = (".pkl", ".pickle")
+KNOWN = (
+    "a dump of msprobe (dump.json in stepN/rankM), of MindSpore (rank_N/NET/GRAPH/ITERATION with statistic.csv or .npy files), "
+    "or a list of .npy files"
+)
 MOST_STEPS = 100_000
 """Most steps from the first to the last of a dump."""
 
@@ -60,7 +68,6 @@ def convert_dump(
     :param side: ``torch`` or ``ms``, for a list of arrays, which does not say.
     :param loss_scale: the factor of the loss before it was differentiated.
     :param first: the training step of the dump's first; None where the tool counted from the start of training.
-    :raises RecordError: the dump cannot be read. :raises RefusedRun: the directory holds a run. :raises AlignHooksError: a bad choice.
     """
     if side is not None and side not in FRAMEWORKS:
         raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
@@ -76,9 +83,10 @@ def convert_dump(
     if steps[-1] - steps[0] >= MOST_STEPS:
         raise RecordError(f"{source} is of steps {steps[0]} to {steps[-1]}, more than {MOST_STEPS}; name one step's directory")
     asked = Settings.from_environment({f"{PREFIX}ACTIVATIONS": ranges(steps), f"{PREFIX}RUN": str(run)})
+    types = [part.dtype for value in points.values for part in value.parts]
     facts = {
         "converted": {"dump": well_formed(str(source.resolve())), "tool": dump.tool, "modules": points.framework},
-        "training": {"compute_type": _compute_type([part for value in points.values for part in value.parts])},
+        "training": {"compute_type": max((name for name in COMPUTE if name in types), key=types.count, default=None)},
         "notes": list(points.notes),
     }
     with recording(run, dump.side, asked, facts, range(steps[0], steps[-1] + 1)) as writer:
@@ -88,12 +96,6 @@ def convert_dump(
     gradients = sum(value.gradient for value in points.values)
     statistics = sum(not value.has_numbers for value in points.values)
     return DumpSummary(dump.tool, points.framework, tuple(steps), len(points.values) - gradients, gradients, statistics, points.notes)
-
-
-def _compute_type(parts: Sequence[DumpEntry]) -> str | None:
-    """Return the most frequent type of :data:`COMPUTE` in a dump; None where there is none."""
-    types = [part.dtype for part in parts]
-    return max((name for name in COMPUTE if name in types), key=types.count, default=None)
 
 
 def _write_step(writer: Writer, step: int, values: Sequence[PointValue], scale: float) -> None:
@@ -140,17 +142,49 @@ def _sums(tensor: Array, rows: Sequence[int]) -> Numbers:
 
 def _of_statistics(statistics: Statistics, elements: int) -> Numbers:
     """Return the numbers that follow from statistics; NaN for the others."""
-    least, most, norm = statistics.minimum, statistics.maximum, statistics.norm
+    known = (statistics.minimum, statistics.maximum, statistics.mean, statistics.norm)
+    least, most, mean, norm = (np.nan if value is None else value for value in known)
     numbers = np.full(NUMBERS, np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
-        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, _known(least), _known(most)
-        numbers[SUM], numbers[SQUARES] = _known(statistics.mean) * elements, np.square(_known(norm))
-        if math.isinf(numbers[SQUARES]) and not math.isinf(_known(norm)):
+        numbers[COUNT], numbers[LEAST], numbers[MOST] = elements, least, most
+        numbers[SUM], numbers[SQUARES] = mean * elements, np.square(norm)
+        if math.isinf(numbers[SQUARES]) and not math.isinf(norm):
             numbers[SQUARES] = np.nan  # the square exceeds the largest double
-    finite = np.isfinite([value for value in (least, most, norm) if value is not None]).all()
-    numbers[NOT_FINITE] = 0 if finite else 1  # at least
+    is_odd = any(value is not None and not math.isfinite(value) for value in (statistics.minimum, statistics.maximum, statistics.norm))
+    numbers[NOT_FINITE] = int(is_odd)  # at least
     return numbers
 
 
-def _known(value: float | None) -> float:
-    return np.nan if value is None else value
+def is_dump(path: Path) -> bool:
+    """Return whether a source is a dump, or the pickle of an older tool."""
+    tools = (msprobe, mindspore, npy_lists)
+    return path.suffix in PICKLES or (path.is_dir() and (bool(_pickles(path)) or any(tool.holds(path) for tool in tools)))
+
+
+def read_dump(path: Path, side: str = "torch") -> Dump:
+    """Read a dump, of a list of arrays by ``side``; raises RecordError for no complete dump of a known tool, and for pickles."""
+    if found := _pickles(path):
+        raise RecordError(
+            f"{found[0]} may be a pickle, and is never opened: reading one can run anything; dump again with msprobe "
+            f"(pip install mindstudio-probe), which writes dump.json"
+        )
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            raise RecordError(f"{path} is no directory; name {KNOWN}")
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {shown(in_words(error))}; name {KNOWN}") from None
+    if msprobe.holds(path):
+        return msprobe.read_msprobe(path)
+    if mindspore.holds(path):
+        return mindspore.read_mindspore(path)
+    if npy_lists.holds(path):
+        return npy_lists.read_list(path, side)
+    raise RecordError(f"{path} is no dump that is known here; name {KNOWN}")
+
+
+def _pickles(path: Path) -> list[Path]:
+    """Return the pickles of msprobe's forerunner (``api_stack_dump.pkl``) at or below a path."""
+    if not path.is_dir():
+        return [path] if path.suffix in PICKLES else []
+    folders = [path, *(one for one in list_folder(path) if not one.is_symlink() and one.is_dir())]
+    return [one for folder in folders for one in list_folder(folder) if one.suffix in PICKLES and "dump" in one.name]

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,7 @@ NO_SIZES = "several projections in one tensor, and how it is cut is not known; n
 """Why something is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(NamedTuple):
     """The heads of attention on the rank of the dump."""
 
     queries: int
@@ -91,17 +91,14 @@ class DumpPoints:
 
 
 def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
-    """Return the points of a dump; ``dims`` are the model's sizes, for projections whose cut the dump does not show.
-
-    :raises RecordError: the names are of no framework, or no module is a point.
-    """
-    table = table_of(dump)
+    """Return the points of a dump, cut by the model's ``dims`` where the dump does not show how; raises RecordError for none."""
+    table, path = table_of(dump), dump.path
     if table is None and dump.notes and not dump.classes:
-        raise RecordError(f"{dump.path}: {dump.notes[0]}")
+        raise RecordError(f"{path}: {dump.notes[0]}")
     if table is None:
         known = "Megatron-LM, MindFormers or Hugging Face"
         named = f" ({', '.join(shown(path) for path in list(dump.classes)[:3])})" if dump.classes else ""
-        raise RecordError(f"{dump.path} names no module of {known}{named}; dump a whole model with its modules")
+        raise RecordError(f"{path} names no module of {known}{named}; dump a whole model with its modules")
     rows = rows_of(table, dump.classes)
     reader = _PointReader(dump, dims, rows)
     values: dict[tuple[object, ...], PointValue] = {}
@@ -109,9 +106,7 @@ def points_of(dump: Dump, dims: Dims | None = None) -> DumpPoints:
         for value in reader.of(row):
             values.setdefault((value.step, value.point, value.gradient), value)
     if not values:
-        raise RecordError(
-            f"{dump.path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs"
-        )
+        raise RecordError(f"{path} has modules of {table.name} and nothing that they were given or gave; dump their inputs and outputs")
     ordered = sorted(values.values(), key=lambda value: value.step)
     return DumpPoints(table.name, tuple(ordered), (*dump.notes, *reader.notes()))
 
@@ -125,19 +120,23 @@ class _PointReader:
         self.inside: dict[tuple[int, str], list[DumpEntry]] = defaultdict(list)
         self.left: dict[str, dict[str, None]] = defaultdict(dict)
         self.sizes: dict[tuple[int, int], tuple[int, int]] = {}
+        """Step and micro-batch to rows and sequence, of the stream between blocks, or else of any 3-D tensor."""
         for entry in dump.entries:
             if entry.module is not None:
                 self.inside[entry.step, entry.module].append(entry)
-        self._measure(rows)
+        for row in sorted(rows, key=lambda row: row.points[0] not in STREAM):
+            for step, path, _ in self._matching(row):
+                for part in self._parts(row, step, path, gradient=False):
+                    if len(part.shape) == 3:
+                        size = part.shape[:2] if row.order == BS else part.shape[1::-1]
+                        self.sizes.setdefault((step, part.call), (size[0], size[1]))
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each reason to leave modules out."""
         for why, names in self.left.items():
             listed = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             yield f"left out: {listed}: {why}"
 
     def of(self, row: ModuleRow) -> Iterator[PointValue]:
-        """Yield the values and gradients of a row's points, for every layer and step."""
         for step, path, match in self._matching(row):
             if row.kinds and not re.fullmatch(row.kinds, self.dump.classes.get(path, "")):
                 continue
@@ -145,8 +144,14 @@ class _PointReader:
                 raise RecordError(f"{self.dump.path} is of several pieces of a model (virtual pipeline), which number their layers anew")
             names = [point.format(layer=match.groupdict().get("layer")) for point in row.points]
             for gradient in (False, True):
-                if parts := self._parts(row, step, path, gradient):
-                    yield from self._values(row, step, path, names, gradient, parts)
+                parts = self._parts(row, step, path, gradient=gradient)
+                sizes = tuple(size for part in parts if (size := self.sizes.get((step, part.call))) and _fits(part, size, row.order))
+                made = self._columns(row, step, path, parts, len(sizes) == len(parts)) if parts else []
+                if isinstance(made, str):
+                    self.left[made][path] = None
+                    continue
+                for name, columns in zip(names, made, strict=False):
+                    yield PointValue(step, name, gradient, tuple(parts), sizes, row.order, columns)
 
     def _matching(self, row: ModuleRow) -> Iterator[tuple[int, str, re.Match[str]]]:
         """Yield the steps and paths of a row's modules, in a dump of the row's kind."""
@@ -154,63 +159,46 @@ class _PointReader:
             pattern = pattern_of(row.path)
             yield from ((step, path, match) for step, path in list(self.inside) if (match := pattern.fullmatch(path)))
 
-    def _parts(self, row: ModuleRow, step: int, path: str, gradient: bool) -> list[DumpEntry]:
-        """Return the tensors of a module, a micro-batch each."""
+    def _parts(self, row: ModuleRow, step: int, path: str, *, gradient: bool) -> list[DumpEntry]:
+        """Return the tensors of a module, a micro-batch each; of a Cell that of its one operator of the row's kinds."""
         entries = self.inside[step, path]
         if self.operators:
-            return [] if gradient else self._of_operators(row, entries, path)
+            for kinds, count in () if gradient else row.operators:
+                found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
+                if len({one.operator for one in found}) == count:
+                    last = max(found, key=lambda one: one.moment).operator
+                    return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
+            if not gradient:
+                self.left[FUSED][path] = None
+            return []
         if gradient and row.side == INPUT and not row.sole_consumer:
             return []
         side = row.side if not gradient else {INPUT: OUTPUT, OUTPUT: INPUT}[row.side]
         direction = BACKWARD if gradient else FORWARD
         for index in row.index.split("|"):
-            found = [one for one in entries if (one.direction, one.side, one.index) == (direction, side, index)]
-            if found:
+            if found := [one for one in entries if (one.direction, one.side, one.index) == (direction, side, index)]:
                 return sorted(found, key=lambda one: one.call)
         return []
 
-    def _of_operators(self, row: ModuleRow, entries: Sequence[DumpEntry], path: str) -> list[DumpEntry]:
-        """Return the tensor of the one operator of a Cell; none where the Cell has other operators than the row knows."""
-        for kinds, count in row.operators:
-            found = [one for one in entries if one.operator.rpartition("-op")[0] in kinds]
-            if len({one.operator for one in found}) == count:
-                last = max(found, key=lambda one: one.moment).operator
-                return [one for one in found if (one.operator, one.side, one.index) == (last, row.side, "0")][:1]
-        self.left[FUSED][path] = None
-        return []
-
-    def _values(
-        self, row: ModuleRow, step: int, path: str, names: Sequence[str], gradient: bool, parts: list[DumpEntry]
-    ) -> Iterator[PointValue]:
-        sizes = [self.sizes.get((step, part.call)) for part in parts]
-        if any(size is None or not _fits(part, size, row.order) for part, size in zip(parts, sizes, strict=True)):
-            self.left[PARTS][path] = None
-            return
-        known = tuple(size for size in sizes if size is not None)
+    def _columns(self, row: ModuleRow, step: int, path: str, parts: Sequence[DumpEntry], fit: bool) -> Sequence[Array | None] | str:
+        """Return the columns of each point of a row in a module's output, None for all; or why the module is left out."""
+        if not fit:
+            return PARTS
         if any(part.tensor is None and part.statistics.norm is None for part in parts):
-            self.left[NOTHING][path] = None
-            return
+            return NOTHING
         if row.fusion is None:
-            yield PointValue(step, names[0], gradient, tuple(parts), known, row.order)
-            return
+            return [None]
         if any(part.tensor is None for part in parts):
-            self.left[NO_TENSOR][path] = None
-            return
-        pieces = self._columns(row, step, path, parts[0].shape[-1])
-        if pieces is None:
-            self.left[NO_SIZES][path] = None
-            return
-        for name, columns in zip(names, pieces, strict=True):
-            yield PointValue(step, name, gradient, tuple(parts), known, row.order, columns)
-
-    def _columns(self, row: ModuleRow, step: int, path: str, width: int) -> list[Array] | None:
-        """Return the columns of each point of a row in a module's output; None where unknown."""
-        above = self.dump.classes.get(path.rpartition(".")[0], "")
+            return NO_TENSOR
+        width, above = parts[0].shape[-1], self.dump.classes.get(path.rpartition(".")[0], "")
         if row.fusion is Fusion.GROUPS:
             heads = self._heads(step, path, width)
-            return None if heads is None else _groups(heads, contiguous=above.endswith("Contiguous"))
-        if width % 2 or not self._gated(step, path, width):
-            return None
+            return NO_SIZES if heads is None else _groups(heads, contiguous=above.endswith("Contiguous"))
+        # the input of the next projection has half the width: this one holds a gate, too
+        mlp = path.rpartition(".")[0]
+        following = self._shape(step, f"{mlp}.linear_fc2", INPUT, ("0",)) or self._shape(step, f"{mlp}.w2", INPUT, ("0",))
+        if width % 2 or not following or 2 * following[-1] != width:
+            return NO_SIZES
         by_row = above.endswith("Interleaved") or row.path.endswith("w_gate_hidden")
         columns = np.arange(width)
         return [columns[::2], columns[1::2]] if by_row else [columns[: width // 2], columns[width // 2 :]]
@@ -235,21 +223,6 @@ class _PointReader:
         shapes = [one.shape for one in entries if (one.direction, one.side) == (FORWARD, side)]
         return max(shapes, key=lambda shape: (len(shape), math.prod(shape)), default=())
 
-    def _gated(self, step: int, path: str, width: int) -> bool:
-        """Return whether the next projection's input has half the width: the first one holds a gate, too."""
-        mlp = path.rpartition(".")[0]
-        following = self._shape(step, f"{mlp}.linear_fc2", INPUT, ("0",)) or self._shape(step, f"{mlp}.w2", INPUT, ("0",))
-        return bool(following) and 2 * following[-1] == width
-
-    def _measure(self, rows: Sequence[ModuleRow]) -> None:
-        """Set the rows and the sequence of every micro-batch, from the stream between blocks, or else from any 3-D tensor."""
-        for row in sorted(rows, key=lambda row: row.points[0] not in STREAM):
-            for step, path, _ in self._matching(row):
-                for part in self._parts(row, step, path, gradient=False):
-                    if len(part.shape) == 3:
-                        size = part.shape[:2] if row.order == BS else part.shape[1::-1]
-                        self.sizes.setdefault((step, part.call), (size[0], size[1]))
-
 
 def _fits(part: DumpEntry, size: tuple[int, int], order: str) -> bool:
     """Return whether a tensor has the rows and the sequence of its micro-batch, as two axes or as one."""
@@ -260,10 +233,10 @@ def _fits(part: DumpEntry, size: tuple[int, int], order: str) -> bool:
 
 def _groups(heads: Heads, *, contiguous: bool) -> list[Array]:
     """Return the columns of queries, keys and values: all queries first, or by query group the queries, a key and a value."""
+    at = np.arange(heads.width)
     if contiguous:
-        at = np.arange(heads.width)
         queries, keys = heads.queries * heads.size, heads.keys * heads.size
-        return [at[:queries], at[queries : queries + keys], at[queries + keys :]]
+        return np.split(at, [queries, queries + keys])
     each = heads.queries // heads.keys
-    by_group = np.arange(heads.width).reshape(heads.keys, each + 2, heads.size)
-    return [by_group[:, :each].reshape(-1), by_group[:, each].reshape(-1), by_group[:, each + 1].reshape(-1)]
+    by_group = np.split(at.reshape(heads.keys, each + 2, heads.size), [each, each + 1], axis=1)
+    return [columns.reshape(-1) for columns in by_group]

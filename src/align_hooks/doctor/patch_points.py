@@ -14,7 +14,6 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
@@ -32,7 +31,9 @@ IMPORTED = {"torch": "torch", "megatron-core": "megatron.core", "mindspore": "mi
 FOUND, ABSENT, BROKEN = "found", "not there", "broken"
 LACKING, UNFIT = "not in its module", "of a version that was not tried"
 """States that end a run as soon as the module is imported, whether the hook must fire or not."""
-MARK = "align_hooks seams: "
+HELPER, TOOLS = "megatron.core.datasets.helpers_cpp", ("make", "g++")
+"""The compiled module that makes Megatron-LM's samples, and what compiles it, with pybind11."""
+MARK = "align_hooks patch points: "
 """The beginning of the line that the parent reads; frameworks print other lines around it."""
 
 
@@ -48,7 +49,7 @@ class HookStatus(TypedDict):
     """A hook and its patch point."""
 
     name: str
-    seam: str
+    patch_point: str
     purpose: str
     supports: str
     asked: bool
@@ -76,7 +77,8 @@ def main(side: str, folder: str) -> None:
     settings = None
     with suppress(AlignHooksError):  # the parent reports variables that cannot be read
         settings = Settings.from_environment(os.environ)
-    report = {"packages": packages, "hooks": seams(catalogue.HOOKS, settings), "devices": devices(side), "uncompiled": uncompiled()}
+    hooks = [hook_status(hook, settings) for hook in catalogue.HOOKS]
+    report = {"packages": packages, "hooks": hooks, "devices": devices(side), "uncompiled": uncompiled()}
     print(f"\n{MARK}{json.dumps(report)}", flush=True)
 
 
@@ -88,10 +90,6 @@ def package(name: str) -> Package:
     except BaseException as error:  # a framework may end a process that lacks its driver
         is_missing = isinstance(error, ModuleNotFoundError) and error.name and IMPORTED[name].startswith(error.name)
         return {"version": "", "place": "", "why": "" if is_missing else f"importing {IMPORTED[name]} ends with {in_a_line(error)}"}
-
-
-HELPER, TOOLS = "megatron.core.datasets.helpers_cpp", ("make", "g++")
-"""The compiled module that makes Megatron-LM's samples, and what compiles it, with pybind11."""
 
 
 def uncompiled() -> list[str]:
@@ -106,24 +104,22 @@ def uncompiled() -> list[str]:
     return [folder, *lacking, *(["pybind11"] if importlib.util.find_spec("pybind11") is None else [])]
 
 
-def seams(hooks: Iterable[Hook], asked: Settings | None) -> list[HookStatus]:
-    """Return every hook with the state of its patch point."""
-    return [
-        {
-            "name": hook.name,
-            "seam": ", ".join(f"{hook.trigger}.{target}" for target in hook.targets) or hook.trigger,
-            "purpose": hook.why,
-            "supports": f"{hook.package} {hook.supports or 'of any version'}",
-            "asked": asked is None or hook.asked(asked),
-            "needed": hook.must_fire,
-            "state": state,
-            "why": why,
-        }
-        for hook, (state, why) in ((hook, seam(hook)) for hook in hooks)
-    ]
+def hook_status(hook: Hook, asked: Settings | None) -> HookStatus:
+    """Return a hook with the state of its patch point."""
+    state, why = _state(hook)
+    return {
+        "name": hook.name,
+        "patch_point": ", ".join(f"{hook.trigger}.{target}" for target in hook.targets) or hook.trigger,
+        "purpose": hook.why,
+        "supports": f"{hook.package} {hook.supports or 'of any version'}",
+        "asked": asked is None or hook.asked(asked),
+        "needed": hook.must_fire,
+        "state": state,
+        "why": why,
+    }
 
 
-def seam(hook: Hook) -> tuple[str, str]:
+def _state(hook: Hook) -> tuple[str, str]:
     """Return the state of a hook's patch point, and why it is not found; empty where it is."""
     try:
         module = importlib.import_module(hook.trigger)
