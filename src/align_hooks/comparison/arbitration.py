@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from align_hooks.comparison.data.routing import ALWAYS
 from align_hooks.comparison.finding import Finding, Named, Words
 from align_hooks.comparison.metrics.limits import SKETCHED, limits_for
 from align_hooks.comparison.metrics.points import healed
@@ -33,10 +34,6 @@ class PointKind(Named):
     GRADIENT = "gradient"
     PARAMETER = "parameter_gradient"
     """Of all rows together."""
-
-
-ALWAYS = 2.5
-"""Tokens that a router may give to other experts however few tokens there are."""
 
 
 class Ruling(Judgement):

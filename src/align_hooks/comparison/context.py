@@ -59,7 +59,7 @@ class ComparisonContext:
         """Return settings of the model that differ, the compute type first, those without a place in ``config.json`` last."""
         ours, theirs = (run.facts for run in self.pair.runs)
         found = []
-        if types := self.pair.unlike_types:
+        if types := self.pair.differing_types:
             found.append(Finding(message("settings.compute_type"), *types, name="compute type", quantity=Metric.MODEL_SETTING))
         if ours.model and theirs.model:
             found += model_settings(ours.model, theirs.model) + argument_settings(ours, theirs)
@@ -125,7 +125,7 @@ class ComparisonContext:
         notes: list[Words] = [*self.notes_of_data(batches), self._limits_note()]
         sides = self.pair.sides
         notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
-        if types := self.pair.unlike_types:
+        if types := self.pair.differing_types:
             coarser, _ = limits_for(*types)
             notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=coarser))
         for side, run in sides:

@@ -1,4 +1,4 @@
-"""Two runs side by side: the steps and records that they have in common, and where both stand on the same weights."""
+"""Two runs side by side: their common steps and records, and the steps on equal weights."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from align_hooks.comparison.data.routing import is_given
 from align_hooks.comparison.distances import weights
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
@@ -75,7 +77,7 @@ class Pair:
         return any(run.facts.training.draws for run in self.runs)
 
     @property
-    def unlike_types(self) -> tuple[str, str] | None:
+    def differing_types(self) -> tuple[str, str] | None:
         """Return both compute types where they are known and differ, else None."""
         ours, theirs = self.compute_types
         return (ours, theirs) if ours and theirs and ours != theirs else None
@@ -93,17 +95,16 @@ class Pair:
     @property
     def dumped(self) -> dict[Side, str]:
         """Return the sides whose record was made from another tool's dump, and the tool."""
-        said = {side: run.facts.converted for side, run in self.sides}
-        return {side: str(facts.get("tool")) for side, facts in said.items() if isinstance(facts, dict) and "dump" in facts}
+        facts = {side: run.facts.converted for side, run in self.sides}
+        return {side: str(table.get("tool")) for side, table in facts.items() if isinstance(table, dict) and "dump" in table}
 
     @cached_property
     def resolution(self) -> float:
         """Return the rounding of printed losses relative to the smallest of them; 0 where both were recorded."""
-        open_digits = self.resolution_of("loss")
-        if not open_digits:
+        if not (open_digits := self.resolution_of("loss")):
             return 0.0
-        losses = [abs(loss) for pair in self.rows for row in pair if (loss := row.loss) and math.isfinite(loss)]
-        return open_digits / min(losses) if losses else 0.0
+        losses = (abs(loss) for pair in self.rows for row in pair if (loss := row.loss) and math.isfinite(loss))
+        return open_digits / min(losses, default=math.inf)
 
     def resolution_of(self, quantity: str) -> float:
         """Return the relative rounding of printed ``local_norms`` or ``learning_rate``; 0 where both were recorded."""
@@ -112,8 +113,7 @@ class Pair:
     @property
     def layers(self) -> int:
         """Return the number of layers of the deeper model; 0 where no run says."""
-        counts = [run.facts.model.get("num_hidden_layers") for run in self.runs]
-        return max((count for count in counts if type(count) is int), default=0)
+        return max((count for run in self.runs if type(count := run.facts.model.get("num_hidden_layers")) is int), default=0)
 
     def pieces(self, run: Run) -> dict[str, tuple[int, ...]]:
         """Return name to shape of everything in a run's parameter tables."""
@@ -132,16 +132,16 @@ class Pair:
         """Return the tensors of either run that the other framework does not know."""
         return frozenset[str]().union(*self.nameless.values())
 
-    # ---- what was asked and what is there
+    # ---- steps that were asked for, and steps on record
 
     def steps(self, kind: str) -> list[int]:
-        """Return the steps for which both runs recorded ``kind``; weights N where a common step leads from or to them."""
+        """Return the steps of which both runs recorded ``kind``; weights N where a common step leads from or to these."""
         return self._common(kind, lambda run: run.steps_of(kind))
 
     def sketched(self, kind: str) -> list[int]:
         """Return the steps of which both runs have sketches of ``kind``, and not both the tensors."""
         sketches = self._common(kind, lambda run: run.sketch_steps(kind)) if kind in SKETCHES else []
-        return sorted({*sketches} - {*self.steps(kind)}) if sketches else []
+        return sorted({*sketches}.difference(self.steps(kind))) if sketches else []
 
     def both_stored(self, kind: str, step: int) -> bool:
         """Return whether both runs have ``kind`` of a step, in constant time."""
@@ -170,9 +170,8 @@ class Pair:
         return gaps
 
     def _lacking(self, kind: Quantity, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
-        wanted = kind.possible(self._made)
-        for asked in self._asked(kind):
-            wanted = {step for step in wanted if step in asked}
+        ours, theirs = self._asked(kind)
+        wanted = {step for step in kind.possible(self._made) if step in ours and step in theirs}
         lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
         return [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items() if steps]
 
@@ -187,11 +186,7 @@ class Pair:
 
     def is_taught(self, step: int) -> bool:
         """Return whether blocks of one run were given, at a step, the inputs of the other's."""
-        ours, theirs = (run.facts.taught for run in self.runs)
-        return any(
-            step in taught.steps and taught.run_id is not None and taught.run_id == run.facts.run_id
-            for taught, run in ((theirs, self.reference), (ours, self.candidate))
-        )
+        return is_given(*self.runs, step, "taught") and not all(step in run.facts.taught.steps for run in self.runs)
 
     def _asked(self, kind: Quantity) -> list[Container[int]]:
         """Return the steps at which each run was asked for ``kind``."""
@@ -206,26 +201,26 @@ class Pair:
         """Return the common steps at which ranks of one layout may differ in ``random`` or ``state``; elsewhere the texts are equal."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
-        unlike = np.zeros(len(steps), bool)
+        differing = np.zeros(len(steps), bool)
         for rank, of_rank in ours.items():
             other = theirs[rank]
-            unlike |= of_rank.kept | other.kept | (getattr(of_rank, column) != getattr(other, column))
-        return [step for step, apart in zip(steps, unlike.tolist(), strict=True) if apart]
+            differing |= of_rank.kept | other.kept | (getattr(of_rank, column) != getattr(other, column))
+        return [step for step, differs in zip(steps, differing.tolist(), strict=True) if differs]
 
     def tokens(self) -> tuple[list[int], list[int]]:
-        """Return common steps by the digests of tokens that the same ranks of both runs have: those known, and those that differ."""
+        """Return the common steps of which the same ranks of both runs have digests of tokens, and those whose digests differ."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
-        known, alone, apart = np.zeros((3, len(steps)), bool)
+        both, one_only, differing = np.zeros((3, len(steps)), bool)
         for rank, of_rank in ours.items():
             here, there = of_rank.tokens > 0, theirs[rank].tokens > 0
-            known |= here & there
-            alone |= here != there
-            apart |= here & there & (of_rank.tokens != theirs[rank].tokens)
+            both |= here & there
+            one_only |= here != there
+            differing |= here & there & (of_rank.tokens != theirs[rank].tokens)
         at = np.array(steps, np.int64)
-        return at[known & ~alone].tolist(), at[apart].tolist()
+        return at[both & ~one_only].tolist(), at[differing].tolist()
 
-    # ---- where both stand on the same weights
+    # ---- steps on equal weights
 
     @property
     def first(self) -> int | None:
@@ -233,42 +228,35 @@ class Pair:
         return self.rows[0][0].step if self.rows else None
 
     def is_exact(self, step: int) -> bool:
-        """Return whether both runs stand on the same weights: at the start, by equal records, or by a rate of 0 since."""
+        """Return whether both runs have the same weights at a step: at the start, by equal records, or by a rate of 0 since."""
         return step in self._exact
 
     @cached_property
-    def handed(self) -> list[int]:
+    def after_injected(self) -> list[int]:
         """Return weights N whose every update before used the same gradients in both runs: either run's, or a third run's."""
-        ours, theirs = (run.facts.injected for run in self.runs)
-        of_candidate = ours.steps if ours.run_id and ours.run_id == self.candidate.facts.run_id else ()
-        of_reference = theirs.steps if theirs.run_id and theirs.run_id == self.reference.facts.run_id else ()
-        of_a_third = {*ours.steps} & {*theirs.steps} if ours.run_id and ours.run_id == theirs.run_id else ()
-        steps = max(of_candidate, of_reference, of_a_third, key=len)
-        until = next((index for index, (row, _) in enumerate(self.rows) if row.step not in steps), len(self.rows))
-        known = self.known("weights")
-        return [row.step + 1 for row, _ in self.rows[:until] if row.step + 1 in known]
+        injected = takewhile(lambda pair: is_given(*self.runs, pair[0].step, "injected"), self.rows)
+        return sorted({row.step + 1 for row, _ in injected}.intersection(self.known("weights")))
 
     @cached_property
     def still(self) -> set[int]:
         """Return the steps before which no update since the start moved the weights: all rates were 0."""
         still: set[int] = set()
-        for ours, theirs in self.rows:
-            still.add(ours.step)
-            if _any_rate(ours) or _any_rate(theirs):
+        for pair in self.rows:
+            still.add(pair[0].step)
+            if _moves(pair):
                 return still
-        return still | ({self.rows[-1][0].step + 1} if self.rows else set())
+        return still | {ours.step + 1 for ours, _ in self.rows[-1:]}
 
     @cached_property
     def _exact(self) -> set[int]:
-        starts = [run.steps[0] for run in self.runs if run.steps]
-        same = len(starts) == 2 and starts[0] == starts[1]
-        equal = {step for step in self.known("weights") if self._weights_equal(step)}
+        ours, theirs = (run.steps[:1] for run in self.runs)
+        same, known = ours == theirs != [], set(self.known("weights"))
         exact: set[int] = set()
-        for ours, theirs in self.rows:
-            same = same or ours.step in equal
-            if same:
-                exact.add(ours.step)
-            same = same and not _any_rate(ours) and not _any_rate(theirs)
+        for pair in self.rows:
+            step = pair[0].step
+            if same or (step in known and self._weights_equal(step)):
+                exact.add(step)
+            same = step in exact and not _moves(pair)
         return exact
 
     def _weights_equal(self, step: int) -> bool:
@@ -283,7 +271,6 @@ class Pair:
         return all(measure(task).apart == 0.0 for task in tasks if not task.equal_by_digest)
 
 
-def _any_rate(row: ScalarRow) -> bool:
-    """Return whether the step's update could move a weight."""
-    rates = row.learning_rate
-    return not row.skipped and (any(rates) if isinstance(rates, list) else rates != 0)
+def _moves(rows: tuple[ScalarRow, ScalarRow]) -> bool:
+    """Return whether a step's update could move a weight of either run."""
+    return any(not row.skipped and (any(rates) if isinstance(rates := row.learning_rate, list) else rates != 0) for row in rows)
