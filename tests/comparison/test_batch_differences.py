@@ -83,7 +83,7 @@ NAMES = {"labels": "labels", "mask": "loss_mask", "positions": "position_ids", "
 
 
 @pytest.mark.parametrize(("bend", "way", "cause"), FAULTS.values(), ids=FAULTS.keys())
-def test_what_is_made_otherwise_of_the_same_tokens_is_told(compared: Compared, bend: Any, way: str, cause: str) -> None:
+def test_arrays_made_differently_of_the_same_tokens_are_described(compared: Compared, bend: Any, way: str, cause: str) -> None:
     outcome = compared(of_text(bend), against=of_text())
     assert (outcome.verdict, outcome.first.name, outcome.blame.causes) == (Verdict.DIVERGED, "batches", (cause,))
     assert ids(outcome.headline)[:2] == ["two_runs.other_arrays", f"made.{way}"]
@@ -340,3 +340,13 @@ def test_where_one_side_has_no_token_losses_no_tensor_is_named(compared: Compare
 def test_that_no_updates_were_checked_is_said_once(compared: Compared, candidate: Synthetic) -> None:
     summary = stage(compared(asking(candidate, weights="0"), against=candidate), "weights after an update").summary
     assert ids(summary) == ["after_update.neither_checked", "formula.no_whole_update"]
+
+
+@pytest.mark.parametrize("name", ["labels", "loss_mask"])
+def test_arrays_differ_without_recorded_tokens(compared: Compared, name: str) -> None:
+    """Batches of a record need not hold tokens."""
+    reference = of_text(lambda arrays: arrays.pop("tokens"))
+    candidate = deepcopy(reference)
+    candidate.batches[1][name] = 1 - candidate.batches[1][name]
+    outcome = compared(candidate, against=reference)
+    assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "batches")

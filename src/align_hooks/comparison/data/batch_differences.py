@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Made(Enum):
     ATTENTION = "made.attention"
 
 
-ORDER = {made: place for place, made in enumerate(Made)}
+SPECIFIC_FIRST = tuple(Made)
 ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask")
 """In the order in which they are made: the first that differs is reported."""
 
@@ -65,9 +65,10 @@ class BatchDifference:
     number: int | None = None
     """An id, or a count of places; None where there is none."""
 
-    @property
-    def words(self) -> Message:
-        """Return the difference as a message."""
+    def words(self, facts: Mapping[Side, Facts]) -> Message:
+        """Return the difference as a message, with the setting of its side that makes it where that is known."""
+        if self.made is Made.MASK_HIDES_ID and self.side is not None and (id := hiding_setting(facts[self.side], self.number)):
+            return message(id, side=self.side, number=self.number)
         known = {"side": self.side, "number": self.number}
         return message(self.made.value, **{name: value for name, value in known.items() if value is not None})
 
@@ -87,8 +88,8 @@ class Common:
 
     def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
         """Return the most specific way that fits all steps; None where none does."""
-        way = min(self.ways.get(name, ()), key=lambda way: (ORDER[way.made], way.number or 0), default=None)
-        return None if way is None else by_setting(way, facts) or way.words
+        way = min(self.ways.get(name, ()), key=lambda way: (SPECIFIC_FIRST.index(way.made), way.number or 0), default=None)
+        return None if way is None else way.words(facts)
 
 
 def with_plain(batch: Batch) -> dict[str, Array]:
@@ -102,10 +103,11 @@ def with_plain(batch: Batch) -> dict[str, Array]:
 
 
 Arrays: TypeAlias = Mapping[str, Array]
+Inputs = TypeVar("Inputs", Arrays, Batch)
 
 
-def both(ours: Arrays, theirs: Arrays) -> tuple[tuple[Side, Arrays, Arrays], tuple[Side, Arrays, Arrays]]:
-    """Return each side with its arrays and the other's."""
+def both(ours: Inputs, theirs: Inputs) -> tuple[tuple[Side, Inputs, Inputs], tuple[Side, Inputs, Inputs]]:
+    """Return each side with its inputs and the other's."""
     return (Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)
 
 
@@ -122,17 +124,16 @@ def tokens(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of labels: not the next token, ignored on one side only, or different at certain places only."""
     yield BatchDifference(Made.LABELS)
+    if not ("tokens" in ours and "tokens" in theirs):
+        return
     ids, counts = ours["tokens"], ours["loss_mask"] > 0
     if not ids.shape == ours["labels"].shape == theirs["labels"].shape == counts.shape:
         return
     wrong = (ours["labels"] != theirs["labels"]) & counts
-    shifts = {side: shift_of(own, counts) for side, own, _ in both(ours, theirs)}
-    for side in shifts if len({*shifts.values()}) > 1 else ():
-        if shifts[side] == 0:
-            yield BatchDifference(Made.LABELS_NOT_SHIFTED, side)
-        if shifts[side] == 2:
-            yield BatchDifference(Made.LABELS_SHIFTED_TWICE, side)
-    for side, own, other in both(ours, theirs):
+    shifts = [shift_of(arrays, counts) for arrays in (ours, theirs)]
+    for (side, own, other), shift in zip(both(ours, theirs), shifts, strict=True):
+        if shift in SHIFTED and shifts[0] != shifts[1]:
+            yield BatchDifference(SHIFTED[shift], side)
         if (own["labels"][wrong] < 0).all() and (other["labels"][wrong] >= 0).all():
             yield BatchDifference(Made.LABELS_IGNORED, side)
     if (only := alone(ids[wrong])) is not None:
@@ -141,14 +142,18 @@ def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
         yield BatchDifference(Made.LABELS_AT_END)
 
 
+SHIFTED = {0: Made.LABELS_NOT_SHIFTED, 2: Made.LABELS_SHIFTED_TWICE}
+"""Places by which labels are shifted against their tokens, other than 1."""
+
+
 def shift_of(arrays: Arrays, counts: Array) -> int | None:
     """Return by how many places labels that count are shifted against the tokens, 0, 1 or 2; None where most fit none of these."""
     ids, given = arrays["tokens"], arrays["labels"]
     for shift in (1, 0, 2):
-        length = ids.shape[1] - shift
+        length = max(ids.shape[1] - shift, 0)
         counted = counts[:, :length]
         fits = (given[:, :length] == ids[:, shift:]) & counted
-        if length > 0 and counted.any() and fits.sum() > MOST * counted.sum():
+        if fits.sum() > MOST * counted.sum():
             return shift
     return None
 
@@ -156,7 +161,7 @@ def shift_of(arrays: Arrays, counts: Array) -> int | None:
 def masks(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of a mask: scaled, shifted, or leaving out what the other counts."""
     yield BatchDifference(Made.MASK)
-    if not ours["loss_mask"].shape == theirs["loss_mask"].shape == ours["tokens"].shape:
+    if not ours["loss_mask"].shape == theirs["loss_mask"].shape == ours.get("tokens", ours["loss_mask"]).shape:
         return
     wrong = ours["loss_mask"] != theirs["loss_mask"]
     if np.array_equal(ours["loss_mask"] > 0, theirs["loss_mask"] > 0):
@@ -178,10 +183,9 @@ def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[BatchDifference]:
         only = alone(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
         if only is not None and off[own[name] == only].all():
             yield BatchDifference(made, side, only)
-    leading, trailing = np.logical_and.accumulate(off, axis=1), np.logical_and.accumulate(off[:, ::-1], axis=1)[:, ::-1]
-    if leading[wrong].all():
+    if np.logical_and.accumulate(off, axis=1)[wrong].all():
         yield BatchDifference(Made.MASK_HIDES_BEGINNING, side)
-    if trailing[wrong].all():
+    if np.logical_and.accumulate(off[:, ::-1], axis=1)[:, ::-1][wrong].all():
         yield BatchDifference(Made.MASK_HIDES_END, side)
 
 
@@ -208,7 +212,7 @@ def starts(arrays: Arrays) -> Array:
 def attention(ours: Batch, theirs: Batch) -> Iterator[BatchDifference]:
     """Yield the ways of an attention mask: its own on one side, such as one that separates documents."""
     yield BatchDifference(Made.ATTENTION)
-    for side, own, other in ((Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)):
+    for side, own, other in both(ours, theirs):
         if other.causal and not own.causal:
             yield BatchDifference(Made.ATTENTION_OF_ITS_OWN, side)
 
@@ -227,40 +231,16 @@ def alone(ids: Array) -> int | None:
     return int(ids.flat[0]) if ids.size and (ids == ids.flat[0]).all() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Hiding:
-    """A framework's setting by which a mask leaves out one id."""
-
-    framework: str
-    made: Made
-    key: str
-    id: str
-    value: str | None = None
-    """What the setting has to be; None for the id itself."""
-    default: str = ""
-    """The setting where a record does not say."""
-
-
 PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
 """MindFormers' setting of the id whose tokens do not count, and its default (``llama_config.py:146``, ``transformer_config.py:2020``)."""
-HIDINGS = (
-    Hiding("ms", Made.MASK_HIDES_ID, PAD_TOKEN_ID, "made.mask_hides_padding", default=str(PADDING)),
-    Hiding("torch", Made.MASK_HIDES_ID, "eod_mask_loss", "made.mask_hides_documents_end", value="True"),
-)
-"""MindFormers 1.9: ``LlamaForCausalLM.construct`` and ``PreprocessLabelsAndMasks`` make the mask of ``pad_token_id`` where the data set has
-no column ``loss_mask``. Megatron-LM 0.19: ``gpt_dataset.py:807`` leaves out the token that ends a document where ``--eod-mask-loss`` is
-given."""
 
 
-def by_setting(way: BatchDifference, facts: Mapping[Side, Facts]) -> Message | None:
-    """Return a way with the setting of its side that makes it; None where none is known."""
-    if way.side is None or way.number is None:
-        return None
-    run = facts[way.side]
-    for hiding in HIDINGS:
-        if hiding.framework != run.side or hiding.made is not way.made:
-            continue
-        said = str((run.arguments or {}).get(hiding.key))
-        if (hiding.default if said == "None" else said) == (hiding.value or str(way.number)):
-            return message(hiding.id, side=way.side, number=way.number)
-    return None
+def hiding_setting(run: Facts, number: int | None) -> str | None:
+    """Return the message that names a run's setting by which its mask leaves out the id ``number``; None where none is known."""
+    arguments = run.arguments or {}
+    # MindFormers 1.9: LlamaForCausalLM.construct and PreprocessLabelsAndMasks, where the data set has no column loss_mask
+    if run.side == "ms":
+        padding = str(arguments.get(PAD_TOKEN_ID))
+        return "made.mask_hides_padding" if str(number) == (str(PADDING) if padding == "None" else padding) else None
+    # Megatron-LM 0.19, gpt_dataset.py:807: the token that ends a document
+    return "made.mask_hides_documents_end" if run.side == "torch" and str(arguments.get("eod_mask_loss")) == "True" else None
