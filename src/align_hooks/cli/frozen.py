@@ -12,8 +12,7 @@ from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output, progress
-from align_hooks.comparison.data.shared_ids import of_standing_out
-from align_hooks.comparison.optimizer.zero_lr import unmoved
+from align_hooks.comparison.optimizer.zero_lr import of_standing_out, unmoved
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError

@@ -1,7 +1,7 @@
 """Find the first step from which a run's differences are no honest ones: an e-detector, of constant work a step.
 
-Under the local level model an honest innovation is symmetric around 0, and the repeats say how large it is. It is cut at ``CUT`` sizes,
-and then assumed no wider than a normal number whose variance is :func:`mean_square` times what few repeats show. So for each ``slope`` of
+Under the local level model an honest innovation is symmetric around 0, of the size that repeats show. It is cut at ``CUT`` sizes, and
+then assumed no wider than a normal number whose variance is :func:`mean_square` times that of the repeats. So for each ``slope`` of
 either sign ``exp(slope z - mean_square slope**2 / 2)`` is at most 1 on average. The Shiryaev-Roberts sum of their products over every
 possible start is at most n on average after n steps, whatever the training does (e-detector: Shin, Ramdas and Rinaldo, *E-detectors: a
 nonparametric framework for sequential change detection*, 2023). By Doob's inequality it reaches ``threshold`` within n steps with a
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from align_hooks.comparison.control_band.level import CUT, Honest, Level
+from align_hooks.comparison.control_band.noise_model import CUT, NoiseLevel, NoiseModel
 from align_hooks.record.format.layout import Array
 
 SLOPES = tuple(sign * slope for slope in (0.1, 0.2, 0.35, 0.5) for sign in (1, -1))
@@ -42,10 +42,9 @@ def cost(slope: float, square: float) -> float:
 
 @dataclass(slots=True)
 class Detector:
-    """Take in differences, step by step, and raise an alarm."""
+    """The evidence of a run's differences, step by step, that they are no honest ones."""
 
-    model: Honest
-    """What is honest."""
+    model: NoiseModel
     false_alarms: float = FALSE_ALARMS
     evidence: float = -math.inf
     """Logarithm of the sum of products."""
@@ -53,27 +52,22 @@ class Detector:
     """The step from which a drift is likely; None before any sign."""
     enough: float = field(init=False)
     """The evidence of an alarm."""
-    _level: Level = field(init=False)
+    _level: NoiseLevel = field(init=False)
     _far: deque[int] = field(default_factory=lambda: deque(maxlen=20))
     """The last steps with an innovation of the largest size."""
     _costs: list[float] = field(init=False)
-    """What a step subtracts from each slope's exponent."""
+    """Subtracted from each slope's exponent at a step."""
     _sums: list[float] = field(default_factory=lambda: [-math.inf] * len(SLOPES))
     _runs: list[float] = field(default_factory=lambda: [0.0] * len(SLOPES))
     _starts: list[int | None] = field(default_factory=lambda: [None] * len(SLOPES))
 
     def __post_init__(self) -> None:
-        self._level = Level(self.model.gain)
+        self._level = NoiseLevel(self.model.gain)
         self._costs = [cost(slope, mean_square(self.model.repeats)) for slope in SLOPES]
         self.enough = math.log(max(len(self.model.scale), 1) / self.false_alarms)
 
-    @property
-    def alarm(self) -> bool:
-        """Return whether the differences are no honest ones."""
-        return self.evidence >= self.enough
-
     def see(self, step: int, place: int, difference: float) -> bool:
-        """Take in the difference of a step at index ``place`` of the model, and return :attr:`alarm`; unsettled steps are not judged."""
+        """Add the difference of a step at index ``place`` of the model; return whether it raises an alarm, which unsettled steps do not."""
         scale = float(self.model.scale[place])
         new = self._level.innovation(difference, scale)
         if place < self.model.settled:
@@ -93,7 +87,7 @@ class Detector:
         self._far.extend([step] if abs(size) == CUT else [])
         while self.start is not None and self.start - 1 in self._far:  # far to the other side: a batch that spoilt what comes after it
             self.start -= 1
-        return self.alarm
+        return self.evidence >= self.enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,7 @@ class Excursion:
     """Step of the alarm."""
 
 
-def leaves(differences: Array, model: Honest, false_alarms: float = FALSE_ALARMS) -> Excursion | None:
+def leaves(differences: Array, model: NoiseModel, false_alarms: float = FALSE_ALARMS) -> Excursion | None:
     """Return where a run's differences, fp64 ``[steps]``, leave the band; None where they never do."""
     detector = Detector(model, false_alarms)
     for index, difference in enumerate(differences.tolist()):

@@ -1,10 +1,9 @@
 """Find parts of a run whose mean difference is more than noise explains.
 
-A mean's error is estimated by the stationary bootstrap (Politis and Romano 1994), in blocks of the length that the series itself asks for
-(Politis and White 2004; Patton, Politis and White 2009), both of the library ``arch``: neighbouring differences correlate, so that a test
-for independent numbers would see a fault in every long pair. Honest runs also differ by levels that outlast a part (16 such errors
-between two repeats in bfloat16 were seen), so the repeats' own means count too, by Student's t for as few as they are. Training is not
-stationary, so a run is cut into parts, without its unsettled beginning."""
+A mean's error is estimated by the stationary bootstrap (Politis and Romano 1994) in blocks of the series' own length (Politis and White
+2004; Patton, Politis and White 2009), both of the library ``arch``: a test for independent numbers would see a fault in every long pair.
+Honest runs also differ by levels that outlast a part (by 16 such errors between repeats in bfloat16), so the repeats' own means count
+too, by Student's t. Training is not stationary, so a run is cut into parts, without its unsettled beginning."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def drifts(
 ) -> Iterator[DriftingSegment]:
     """Yield every part of a candidate's signed relative differences, fp64 ``[steps]``, from the index ``settled`` on.
 
-    ``repeats`` has those of repeats, ``[repeats, steps]``. At most ``false_alarms`` of honest runs exceed a limit, which is at least
-    ``least``."""
+    ``repeats`` is ``[repeats, steps]``. At most ``false_alarms`` of honest runs exceed a limit, which is at least ``least``."""
     from scipy.stats import t as student
 
     edges = parts(settled, candidate.size)
@@ -72,8 +70,7 @@ def is_installed() -> bool:
 def parts(start: int, stop: int) -> list[tuple[int, int]]:
     """Return the parts of steps [start, stop): fewer than :data:`PARTS` where they would be too short."""
     count = min(PARTS, (stop - start) // LEAST)
-    edges = np.linspace(start, stop, count + 1).astype(int).tolist() if count else []
-    return list(pairwise(edges))
+    return list(pairwise(np.linspace(start, stop, count + 1).astype(int).tolist())) if count else []
 
 
 def error_of_mean(series: Array) -> float:
