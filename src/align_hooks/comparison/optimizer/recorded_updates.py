@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import takewhile
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import weights_eps
-from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate
+from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate, State
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import WorkPool
 from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup, ScalarRow
@@ -69,26 +70,16 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)
         row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
-        rates = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
-        if rates is None or row.clip_coefficient is None:
+        by_name = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
+        if by_name is None or row.clip_coefficient is None:
             return message("formula.not_by_parameter", step=when(step))
         before, after = state_after(step), state_after(step + 1)
-        made = updates[-1].count if updates else 0  # where the state's own count is not on record
-        updates.append(
-            RecordedUpdate(
-                step=step,
-                count=(made if before.updates is None else before.updates) + 1,
-                rates=np.array([rates[name] for name in names], np.float64),
-                norm=row.grad_norm,
-                coefficient=row.clip_coefficient,
-                weights=before.weights,
-                gradient=at_sample(gradients(run, partner, step), sample, work),
-                after=after.weights,
-                moments=before.moments,
-                moments_after=after.moments,
-                eps=weights_eps(run),
-            )
-        )
+        # by the updates so far where the state's own count is not on record
+        count = before.updates if before.updates is not None else updates[-1].count if updates else 0
+        rates = np.array([by_name[name] for name in names], np.float64)
+        gradient = at_sample(gradients(run, partner, step), sample, work)
+        of_row = count + 1, rates, row.grad_norm, row.clip_coefficient
+        updates.append(RecordedUpdate(step, *of_row, before.arrays, gradient, after.arrays, weights_eps(run)))
         if kinds := {*before.dtypes, *after.dtypes} - {"float32"}:
             return message("formula.moments_kept_in", types=all_of(*sorted(kinds)))
         if not updates[-1].finite:
@@ -101,7 +92,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
 def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters:
     """Return the settings that updates should follow; ``groups`` has the hyper-parameters of every tensor."""
     first = groups[0]
-    assert first.betas is not None and first.eps is not None  # :func:`outside` has looked
+    assert first.betas is not None and first.eps is not None  # else outside() refuses
     return HyperParameters(
         beta1=first.betas[0],
         beta2=first.betas[1],
@@ -135,16 +126,11 @@ def chain(run: Run, partner: Run, rows: Mapping[int, ScalarRow]) -> list[int]:
     made = [step for step in sorted(rows) if not rows[step].skipped]
     complete = {step for step in made if {step, step + 1} <= weights} & gradients
     loaded = any(override.loads_optimizer_state for override in run.facts.overrides)
-    fresh = min(rows, default=None) == 0 and not loaded
-    first: list[int] = []
-    for step in made:
-        if step in complete and (first or step in states or (fresh and step == made[0])):  # a prediction carries the state on
-            first.append(step)
-        elif first:
-            break
-        if len(first) == CHECKED:
-            break
-    last = [step for step in made if first and step > first[-1] and step in complete & states]
+    fresh = made[:1] if min(rows, default=None) == 0 and not loaded else []
+    begin = next((index for index, step in enumerate(made) if step in complete & {*states, *fresh}), len(made))
+    # a prediction carries the state on, so states of later steps may be missing
+    first = list(takewhile(complete.__contains__, made[begin : begin + CHECKED]))
+    last = [step for step in made[begin + len(first) :] if step in complete & states]
     return first + last[-CHECKED:]
 
 
@@ -191,19 +177,18 @@ def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
 class SampledState:
     """A run's state between two updates, at the sampled elements."""
 
-    weights: Array
-    moments: tuple[Array, Array] | None = None
-    """None where Adam's state is not on record."""
+    arrays: State
     updates: int | None = None
     """Adam's count; None where not on record."""
     dtypes: tuple[str, ...] = ()
+    """Of the moments; empty where not on record."""
 
 
 def sampled_state(run: Run, sample: Sample, updates: int, work: WorkPool) -> SampledState:
     """Return the state after so many updates; tensors are read one by one."""
     weights = at_sample(run.weights(updates), sample, work)
     if updates not in run.optimizer_state_steps():
-        return SampledState(weights)
+        return SampledState((weights,))
     state = run.optimizer_state(updates)
-    first, second = (at_sample(tensors, sample, work) for tensors in state.moments.values())
-    return SampledState(weights, (first, second), state.updates, tuple(state.dtypes.values()))
+    moments = (at_sample(tensors, sample, work) for tensors in state.moments.values())
+    return SampledState((weights, *moments), state.updates, tuple(state.dtypes.values()))
