@@ -17,8 +17,7 @@ from align_hooks.comparison.data.routing import apart, shares
 from align_hooks.comparison.finding import Metric, Words, when
 from align_hooks.comparison.metrics import rounding_alone
 from align_hooks.comparison.metrics.limits import ROUNDED, weights_eps
-from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference, root_mean_square
-from align_hooks.comparison.metrics.streams import Moved, Task, measure, norm_of
+from align_hooks.comparison.metrics.measures import Moved, Task, distances, measure, norm_of, ratio, relative_difference, root_mean_square
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.work import ALONE, WorkPool

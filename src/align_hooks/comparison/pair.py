@@ -15,7 +15,7 @@ from align_hooks.comparison.data.routing import is_given
 from align_hooks.comparison.distances import weights
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
-from align_hooks.comparison.metrics.streams import Task, measure
+from align_hooks.comparison.metrics.measures import Task, measure
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES

@@ -16,14 +16,13 @@ TIMES = 3.0
 
 
 def norms(reference: Run, run: Run, step: int, eps: float) -> dict[str, tuple[float, float]]:
-    """Return both sides' gradient norms (L2) of each tensor in which rounding made both; empty where a side recorded none."""
-    if not all(each.has("local_norms", step) for each in (reference, run)):
-        return {}
-    return among(reference.local_norms(step), run.local_norms(step), eps)
+    """Return :func:`among` of the gradient norms (L2) of both sides; empty where a side recorded none."""
+    known = all(each.has("local_norms", step) for each in (reference, run))
+    return among(reference.local_norms(step), run.local_norms(step), eps) if known else {}
 
 
 def among(ours: Mapping[str, float], theirs: Mapping[str, float], eps: float) -> dict[str, tuple[float, float]]:
-    """Return both norms (L2) by name where both are below ``eps`` times the reference's largest, and not both 0."""
+    """Return both norms of each tensor that rounding made: both below ``eps`` times the reference's largest, and not both 0."""
     least = eps * max(ours.values(), default=0.0)
     return {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if 0 < max(ours[name], theirs[name]) < least}
 

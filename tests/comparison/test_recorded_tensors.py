@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from align_hooks import open_run
-from align_hooks.comparison.metrics import streams
-from align_hooks.comparison.metrics.measures import BLOCK, aligned, distances, of_blocks
-from align_hooks.comparison.metrics.streams import Moved, Task, measure, norm_of
+from align_hooks.comparison.metrics import measures
+from align_hooks.comparison.metrics.measures import BLOCK, Moved, Task, aligned, distances, measure, norm_of, of_blocks
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences
@@ -97,7 +96,7 @@ def test_what_is_equal_by_its_digests_is_not_read(tmp_path: Path, monkeypatch: p
     read: list[StoredTensor] = []
     original = StoredTensor.blocks
     monkeypatch.setattr(StoredTensor, "blocks", lambda self: read.append(self) or original(self))
-    assert measure(Task(reference, candidate, norm=9.5)) == streams.Measured(0.0, 9.5, 9.5, by_digest=True)
+    assert measure(Task(reference, candidate, norm=9.5)) == measures.Measured(0.0, 9.5, 9.5, by_digest=True)
     assert not read
     assert measure(Task(reference, candidate)).reference == pytest.approx(np.sqrt(96))
     assert [part.path for part in read] == [tmp_path / "one" / FILE]
