@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -60,11 +60,9 @@ class Pair:
     @property
     def has_one_layout(self) -> bool:
         """Return whether both have one framework and the same ranks at the same places, so that rank can be compared with rank."""
-        ours, theirs = self.runs
-        if (ours.facts.framework, ours.world_size) != (theirs.facts.framework, theirs.world_size) or not ours.manifests:
-            return False
-        others = theirs.manifests
-        return all(rank in others and others[rank].place == manifest.place for rank, manifest in ours.manifests.items())
+        ours, theirs = ({rank: manifest.place for rank, manifest in run.manifests.items()} for run in self.runs)
+        kinds = {(run.facts.framework, run.world_size) for run in self.runs}
+        return len(kinds) == 1 and ours != {} and ours.items() <= theirs.items()
 
     @property
     def compute_types(self) -> list[str | None]:
@@ -124,7 +122,7 @@ class Pair:
         """Return, for two frameworks, each run's tensors that have only that framework's own names."""
         if self.reference.facts.side == self.candidate.facts.side:
             return {}
-        own = {side: {shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own} for side, run in self.sides}
+        own = {side: [shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own] for side, run in self.sides}
         return {side: frozenset(names) for side, names in own.items() if names}
 
     @cached_property
@@ -170,7 +168,7 @@ class Pair:
         return gaps
 
     def _lacking(self, kind: Quantity, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
-        ours, theirs = self._asked(kind)
+        ours, theirs = (run.asked(kind.variable) for run in self.runs)
         wanted = {step for step in kind.possible(self._made) if step in ours and step in theirs}
         lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
         return [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items() if steps]
@@ -178,19 +176,14 @@ class Pair:
     def why_not(self, kind: str) -> Message:
         """Say why there is nothing of ``kind`` to compare."""
         kinds = [BY_NAME[kind], *([SKETCHES[kind]] if kind in SKETCHES else [])]
-        asked = [any(wanted) for wanted in zip(*map(self._asked, kinds), strict=True)]
-        if all(asked):
+        asked = [side for side, run in self.sides if any(run.asked(each.variable) for each in kinds)]
+        if len(asked) == len(self.runs):
             return message("gaps.skipped" if self.skipped and BY_NAME[kind].of_gradients else "gaps.different_steps")
-        recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
-        return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
+        return message("gaps.one_recorded", side=asked[0]) if asked else message("gaps.neither_recorded")
 
     def is_taught(self, step: int) -> bool:
         """Return whether blocks of one run were given, at a step, the inputs of the other's."""
         return is_given(*self.runs, step, "taught") and not all(step in run.facts.taught.steps for run in self.runs)
-
-    def _asked(self, kind: Quantity) -> list[Container[int]]:
-        """Return the steps at which each run was asked for ``kind``."""
-        return [run.asked(kind.variable) for run in self.runs]
 
     @cached_property
     def _made(self) -> set[int]:

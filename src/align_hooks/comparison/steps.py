@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, Words
@@ -15,13 +16,11 @@ from align_hooks.messages import Message, message, sentences
 
 def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, wanted: Callable[[int], bool], default: float) -> StageResult:
     """Judge the tensors of all wanted steps, and say what the findings of the first step have in common."""
-    pair, gaps = context.pair, context.pair.gaps(kind)
-    known = pair.known(kind)
+    pair, gaps, known = context.pair, context.pair.gaps(kind), context.pair.known(kind)
     steps = [step for step in known if wanted(step)]
     norms = kind is Metric.LOCAL_NORMS
     by_step = {step: context.norms(step, default) if norms else context.tensors(kind, step, default) for step in steps}
-    findings = [finding for of_step in by_step.values() for finding in of_step]
-    if findings:
+    if findings := list(chain.from_iterable(by_step.values())):
         equal = sum(finding.by_digest for finding in findings)
         by_digest = message("same_weights.equal_by_digest", count=equal) if equal else None
         summary = sentences(_tensors(kind, len(findings), steps, sketched=steps[0] in pair.sketched(kind)), by_digest, *gaps[:1])
@@ -30,10 +29,10 @@ def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, want
         differs = result.status is Status.DIFFERENT
         result = result.with_common(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
         return result if result.common else replace(result, differs=of_tensors(stage, findings) if differs else None)
-    if steps and pair.nameless and not gaps:
-        return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
-    if gaps or steps:
+    if gaps or (steps and not pair.nameless):
         return StageResult(stage, Status.INCOMPLETE, gaps[0] if gaps else message("same_weights.no_common_tensor"))
+    if steps:
+        return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))
     return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if known else pair.why_not(kind))
 
 
