@@ -121,7 +121,7 @@ class JobWatch:
     """Name of a number to its judge."""
     alarms: list[Alarm] = field(default_factory=list)
     seen: int = 0
-    """How many of the job's steps the reference has too."""
+    """Number of the job's steps that the reference has too."""
     shown: dict[str, dict[int, float]] = field(default_factory=lambda: {name: {} for name in NUMBERS})
     """Name of a number to step to the job's value."""
 
@@ -169,7 +169,7 @@ class JobWatch:
 
     @property
     def lacks_loss(self) -> bool:
-        """Return whether steps of the job were seen, but no loss that the reference has too."""
+        """Return whether steps of the job are known, but no loss that the reference has too."""
         return not self.shown["loss"] and (self.seen > 0 or any(self.shown.values()))
 
     def curves(self, most: int) -> list[Curve]:

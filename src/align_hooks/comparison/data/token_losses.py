@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import Finding, Metric, Words, when
-from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference
+from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference, root_mean_square
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
@@ -97,7 +97,7 @@ EARLY, MANY = 0.125, 0.25
 
 
 def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
-    """Return how token losses differ at one step; ``batches`` are the reference's and the candidate's."""
+    """Return the divergence of token losses at one step; ``batches`` are the reference's and the candidate's."""
     (where, _), (ours, theirs) = positions(losses, limit), losses
     begun = 1.0 - float(beyond((ours[:, :BEGINNING], theirs[:, :BEGINNING]), limit, axis=1).mean())
     if (known := behind_boundaries(losses, batches, limit)) is not None:
@@ -111,13 +111,12 @@ def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float
 
 def shift(losses: Losses, limit: float) -> float | None:
     """Return the one number by which every token that counts is off; None where there is none."""
-    counted = counts(losses)
+    ours, theirs = (array[counts(losses)].astype(np.float64) for array in losses)
     with np.errstate(invalid="ignore"):
-        apart = (losses[1].astype(np.float64) - losses[0])[counted]
-    size = float(np.sqrt(np.square(losses[0][counted], dtype=np.float64).mean())) if apart.size else 0.0
-    if apart.size < FEWEST or not np.isfinite(apart).all():
+        differences = theirs - ours
+    if differences.size < FEWEST or not np.isfinite(differences).all():
         return None
-    middle, spread = float(apart.mean()), float(apart.std())
+    size, middle, spread = root_mean_square(ours), float(differences.mean()), float(differences.std())
     return middle if abs(middle) > limit * size and spread <= EVEN * abs(middle) else None
 
 
@@ -138,11 +137,9 @@ def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses |
     if reference is None or candidate is None or reference.shape != candidate.shape:
         return None
     counted = np.ones(reference.shape, bool)
-    for mask in (ours.loss_mask, theirs.loss_mask):
+    for mask in (ours.loss_mask, theirs.loss_mask, None if apart is None else ~apart):
         if mask is not None and mask.shape == reference.shape:
             counted &= mask > 0
-    if apart is not None and apart.shape == reference.shape:
-        counted &= ~apart
     return np.where(counted, reference, 0), np.where(counted, candidate, 0)
 
 
@@ -174,10 +171,9 @@ def means(losses: Losses) -> list[float]:
 def positions(losses: Losses, limit: float) -> tuple[Where, int]:
     """Return the pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
     wrong = beyond(losses, limit, axis=0)
-    first = int(np.argmax(wrong))
     if not wrong.any():
         return Where.NOWHERE, 0
-    columns = counts(losses).any(axis=0)
+    first, columns = int(np.argmax(wrong)), counts(losses).any(axis=0)
     columns[:first] = False
     if wrong[columns].mean() < MOST or wrong.sum() < FEWEST:
         return Where.HERE_AND_THERE, first
@@ -231,21 +227,21 @@ def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
     if not rows or wrong.all():
         return Wrong()
     reference, candidate = map(owners, batches)
-    sides = [(side, owned) for side, owned in ((Side.CANDIDATE, candidate), (Side.REFERENCE, reference)) if len(owned) == wrong.size]
+    sides = [pair for pair in ((Side.CANDIDATE, candidate), (Side.REFERENCE, reference)) if len(pair[1]) == wrong.size]
     for side, owned in sides:
         ranks, guilty = {rank for _, rank in owned}, {owned[row][1] for row in rows}
         if len(guilty) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in guilty}:
             return Wrong(AffectedRows.RANK, message("wrong_rows.of_rank", side=side, ranks=terms(sorted(guilty))))
     for side, owned in sides:
-        seen = {owned[row][0] for row in rows}
-        first, last = min(seen), max(part for part, _ in owned)
-        if rows != {row for row, (part, _) in enumerate(owned) if part in seen}:
+        parts = {owned[row][0] for row in rows}
+        first, last = min(parts), max(part for part, _ in owned)
+        if rows != {row for row, (part, _) in enumerate(owned) if part in parts}:
             continue
-        if first and seen == set(range(first, last + 1)):
+        if first and parts == set(range(first, last + 1)):
             after_first = message("wrong_rows.after_the_first_micro_batch", side=side)
             after_several = message("wrong_rows.after_micro_batches", side=side, last=first - 1)
             return Wrong(AffectedRows.LATER, after_first if first == 1 else after_several)
-        if len(seen) == 1:
+        if len(parts) == 1:
             return Wrong(AffectedRows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=first, side=side))
     return some(wrong)
 

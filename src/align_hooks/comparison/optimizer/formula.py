@@ -245,3 +245,12 @@ def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple
             after = update(terms)
         yield recorded, terms, after
         carried = after[1:]
+
+
+def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
+    """Return the evidence with rounding bounded by 4 times what the settings on record allow.
+
+    Else a fit would win by the rounding it allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
+    limits = (tuple(4 * limit for limit in rounding(terms, after, update.eps)) for update, terms, after in predictions(evidence, recorded))
+    updates = (replace(update, allowed=AdamState(*allowed)) for update, allowed in zip(evidence.updates, limits, strict=True))
+    return replace(evidence, updates=tuple(updates))

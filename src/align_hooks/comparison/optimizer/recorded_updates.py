@@ -60,10 +60,9 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     by_parameter = optimizer.by_parameter()
     names = sorted(by_parameter.keys() & set(run.weights(steps[0])) & set(gradients(run, partner, steps[0])))
     groups = [by_parameter[name] for name in names]
-    if optimizer.decoupled_weight_decay is None:
-        return message("formula.settings_not_on_record")
-    if why := outside(groups):
-        return why
+    settings = expected_settings(optimizer, groups)
+    if isinstance(settings, Message):
+        return settings
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
     state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))  # the next update starts from it
     updates: list[RecordedUpdate] = []
@@ -86,41 +85,29 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
             return message("formula.not_finite", step=when(step))
     tensor = np.repeat(np.arange(len(sample)), [len(indices) for indices in sample.values()])
     rate = next((float(update.rates.max()) for update in updates if update.rates.any()), 0.0)
-    return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), expected_settings(optimizer, groups), rate, optimizer.clip_grad)
+    return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), settings, rate, optimizer.clip_grad)
 
 
-def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters:
-    """Return the settings that updates should follow; ``groups`` has the hyper-parameters of every tensor."""
-    first = groups[0]
-    assert first.betas is not None and first.eps is not None  # else outside() refuses
-    return HyperParameters(
-        beta1=first.betas[0],
-        beta2=first.betas[1],
-        eps=first.eps,
-        decay=np.array([group.weight_decay for group in groups], np.float64),
-        bias_correction=bool(first.bias_correction),
-        decoupled=bool(optimizer.decoupled_weight_decay),
-    )
-
-
-def outside(groups: Sequence[ParameterGroup]) -> Message | None:
-    """Say why these hyper-parameters, one group a tensor, cannot be put into the formula; None where they can."""
+def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters | Message:
+    """Return the settings that updates should follow, or why they do not fit the formula; ``groups`` has one group a tensor."""
+    if optimizer.decoupled_weight_decay is None:
+        return message("formula.settings_not_on_record")
     if not groups:
         return message("formula.none_of_its_weights")
     for group in groups:
-        betas = group.betas or ()
-        numbers = (*betas, group.eps, group.weight_decay, group.bias_correction)
-        if len(betas) != 2 or not all(value is not None and math.isfinite(value) for value in numbers):
+        numbers = (*(group.betas or ()), group.eps, group.weight_decay, group.bias_correction)
+        if len(numbers) != 5 or not all(value is not None and math.isfinite(value) for value in numbers):
             return message("formula.settings_not_on_record")
-    if len({(group.betas, group.eps, group.bias_correction) for group in groups}) > 1:
+    betas, eps, corrected = groups[0].betas, groups[0].eps, bool(groups[0].bias_correction)
+    if betas is None or eps is None or len({(group.betas, group.eps, group.bias_correction) for group in groups}) > 1:
         return message("formula.groups_differ")
-    return None
+    decay, decoupled = np.array([group.weight_decay for group in groups], np.float64), bool(optimizer.decoupled_weight_decay)
+    return HyperParameters(betas[0], betas[1], eps, decay, bias_correction=corrected, decoupled=decoupled)
 
 
 def chain(run: Run, partner: Run, rows: Mapping[int, ScalarRow]) -> list[int]:
     """Return the steps of complete updates: the first consecutive ones after a known state of Adam, and the last with a state."""
-    weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
-    injected = set(run.facts.injected.steps)
+    weights, states, injected = set(run.weight_steps()), set(run.optimizer_state_steps()), set(run.facts.injected.steps)
     from_partner = partner.facts.run_id == run.facts.injected.run_id
     gradients = (set(run.gradient_steps()) - injected) | (injected & set(partner.gradient_steps()) if from_partner else set())
     made = [step for step in sorted(rows) if not rows[step].skipped]
@@ -149,8 +136,7 @@ def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample
     share = max(16, SAMPLED // len(names))
     sample = {}
     for name in names:
-        size = math.prod(tensors.shape(name))
-        if size <= share:
+        if (size := math.prod(tensors.shape(name))) <= share:
             sample[name] = np.arange(size)
             continue
         moved = np.flatnonzero(gradients[name])
@@ -169,8 +155,7 @@ def at_sample(tensors: Tensors, sample: Sample, work: WorkPool) -> Array:
 
 def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
     whole, indices = of
-    elements: Array = whole.read().reshape(-1)[indices].astype(np.float64)
-    return elements
+    return np.asarray(whole.read().reshape(-1)[indices], np.float64)
 
 
 @dataclass(frozen=True)

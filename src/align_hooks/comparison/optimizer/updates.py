@@ -16,20 +16,8 @@ from functools import cache
 import numpy as np
 
 from align_hooks.comparison.finding import Term
-from align_hooks.comparison.optimizer.formula import (
-    FITS,
-    AdamState,
-    Array,
-    Evidence,
-    HyperParameters,
-    UpdateFormula,
-    misfit,
-    misfits,
-    predictions,
-    rests,
-    rounding,
-    worst,
-)
+from align_hooks.comparison.optimizer.formula import FITS, Evidence, HyperParameters, UpdateFormula, bounded, misfit, misfits, rests, worst
+from align_hooks.record.format.layout import Array
 
 ROUNDS = 8
 GAIN = 0.8
@@ -99,17 +87,6 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
         left=unexplained,
         still=tuple(names[index] for index in np.flatnonzero(still)),
     )
-
-
-def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
-    """Return the evidence with rounding bounded by 4 times what the settings on record allow.
-
-    Else a fit would win by the rounding it allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
-    updates = (
-        replace(update, allowed=AdamState(*(4 * limit for limit in rounding(terms, after, update.eps))))
-        for update, terms, after in predictions(evidence, recorded)
-    )
-    return replace(evidence, updates=tuple(updates))
 
 
 def blind(evidence: Evidence, settings: HyperParameters) -> list[Term]:
@@ -199,10 +176,9 @@ def _fitted(evidence: Evidence, change: Callable[[float], HyperParameters], reac
 
 def _grouped(evidence: Evidence, settings: HyperParameters, highest: float) -> HyperParameters:
     """Return settings with decay switched on or off tensor by tensor, by the better fit."""
-    squares = []
-    for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):
-        total = np.zeros(len(evidence.names))
-        for weights, *_ in rests(evidence, replace(settings, decay=decay)):
-            total += np.bincount(evidence.tensor, weights * weights, minlength=len(evidence.names))
-        squares.append(total)
-    return replace(settings, decay=np.select([squares[1] < squares[0], squares[0] < squares[1]], [highest, 0.0], settings.decay))
+    count, squares = len(evidence.names), []
+    for decay in (np.zeros(count), np.full(count, highest)):
+        weights = (weights for weights, *_ in rests(evidence, replace(settings, decay=decay)))
+        squares.append(sum(np.bincount(evidence.tensor, each * each, minlength=count) for each in weights))
+    off, on = squares
+    return replace(settings, decay=np.select([on < off, off < on], [highest, 0.0], settings.decay))
