@@ -12,9 +12,9 @@ import pytest
 import drifting
 from align_hooks import Run
 from align_hooks.cli import app
-from align_hooks.comparison.control_band import drift
+from align_hooks.comparison.control_band import banded
+from align_hooks.comparison.control_band.banded import drifts, error_of_mean, parts
 from align_hooks.comparison.control_band.detector import SLOPES, Detector, cost, leaves, mean_square
-from align_hooks.comparison.control_band.drift import drifts, error_of_mean, parts
 from align_hooks.comparison.control_band.noise_model import CUT, GAINS, NoiseLevel, NoiseModel, fit, innovations
 from align_hooks.comparison.control_band.watching import JobWatch, Sign, Watched
 from align_hooks.comparison.pipeline import compare
@@ -183,7 +183,7 @@ def test_a_long_part_is_drawn_from_means_of_neighbours(monkeypatch: pytest.Monke
     """Whose mean has the same error."""
     series = drifting.differences(1, 8000, np.ones(8000))
     of_neighbours = error_of_mean(series)
-    monkeypatch.setattr(drift, "MOST", 8000)
+    monkeypatch.setattr(banded, "MOST", 8000)
     assert of_neighbours == pytest.approx(error_of_mean(series), rel=0.3)
 
 

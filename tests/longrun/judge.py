@@ -19,9 +19,8 @@ import numpy as np
 import drifting
 from align_hooks import Run, open_run
 from align_hooks.comparison.acceptance import acceptance, outcome
-from align_hooks.comparison.control_band.banded import banded
+from align_hooks.comparison.control_band.banded import banded, drifts
 from align_hooks.comparison.control_band.detector import leaves
-from align_hooks.comparison.control_band.drift import drifts
 from align_hooks.comparison.control_band.noise_model import NUMBERS, differences, fit, innovations
 from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.noise import Noise

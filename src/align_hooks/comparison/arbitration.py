@@ -66,7 +66,6 @@ class TruthDistance:
     honest: float
     """Relative distance of the same model in the side's compute type."""
     eps: float
-    """Of the compute type."""
     limit: float
     estimated: bool = False
     """Whether the error is estimated from sketches."""
@@ -152,7 +151,6 @@ class Arbitration:
     doubts: tuple[Words, ...] = ()
     """Reasons not to rule against a side that seems wrong."""
     notes: tuple[Words, ...] = ()
-    """Remarks for a reader."""
     sides: tuple[RunSummary, ...] = ()
 
     @property

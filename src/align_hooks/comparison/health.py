@@ -44,9 +44,7 @@ class Rank:
     place: str
     """Coordinates along the axes with more than one rank; ``-`` without any."""
     ended: Words
-    """The end of its process."""
     hooks: Mapping[str, HookCount]
-    """Name of a hook to how often it fired."""
     recorded: Mapping[str, int]
     """Kind to the number of its records."""
 
@@ -61,9 +59,7 @@ class Health:
     holds: Sequence[Holding]
     ranks: tuple[Rank, ...]
     problems: tuple[Problem, ...]
-    """Why the run is incomplete."""
     checked: Words
-    """The checks of the record, in words."""
     contradictions: tuple[Finding, ...]
     """Differences between two accounts of one quantity in the record."""
     remarks: tuple[Words, ...]

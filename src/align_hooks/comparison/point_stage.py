@@ -69,7 +69,6 @@ class PassComparison:
     findings: Mapping[str, Finding]
     """Canonical name to finding, without healed points."""
     origins: Sequence[ErrorOrigin]
-    """The points at which an error arises, in the order of the pass."""
     healed: Sequence[str]
     """Points that are the same function written otherwise."""
     by_norms: Sequence[str]

@@ -113,11 +113,9 @@ class RunSummary:
     path: str
     facts: Facts
     ranks: int
-    """Number of ranks."""
     layout: Mapping[str, int]
     """Axis to size, of the axes with more than one rank."""
     steps: int
-    """Number of steps."""
 
     @property
     def framework(self) -> str:
@@ -163,17 +161,13 @@ class ComparisonResult:
     """The rounding step of the coarser compute type."""
     acceptance: tuple[Criterion, ...] = ()
     settings: tuple[Finding, ...] = ()
-    """The model's settings that differ."""
     notes: tuple[Words, ...] = ()
-    """What a reader should know beside the verdict."""
     blame: Blame | None = None
     """None unless diverged."""
     next: Words | None = None
-    """What to run now."""
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Kind and step to name to relative error, as measured on repeats of the reference."""
     sides: tuple[RunSummary, ...] = ()
-    """The reference and the candidate."""
     curves: tuple[Curve, ...] = ()
     itself: bool = False
     """Whether both runs are one, or copies of one."""

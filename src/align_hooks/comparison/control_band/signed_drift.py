@@ -30,7 +30,6 @@ class SignedDrift:
     largest: float
     """The difference of the largest size."""
     count: int
-    """Number of differences."""
     steps: int
     kind: str = ""
     """Kind of parameter; empty for other quantities than local norms."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
@@ -51,8 +51,6 @@ class Made(Enum):
 
 
 SPECIFIC_FIRST = tuple(Made)
-ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask")
-"""In the order in which they are made: the first that differs is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +80,7 @@ class Common:
 
     def add(self, name: str, ours: Batch, theirs: Batch) -> None:
         """Add a step at which the array ``name`` is the first to differ."""
-        arrays = tuple(with_plain(batch) for batch in (ours, theirs))
-        fitting = set(WAYS[name](*arrays) if name != "attention_mask" else attention(ours, theirs))
+        fitting = set(WAYS[name](with_plain(ours), with_plain(theirs)))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
     def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
@@ -93,8 +90,8 @@ class Common:
 
 
 def with_plain(batch: Batch) -> dict[str, Array]:
-    """Return the arrays of a batch; a loss mask and positions that were not recorded are the plain ones."""
-    arrays = batch.arrays()
+    """Return the arrays of a batch with plain loss mask and positions where not recorded; a causal attention mask is left out."""
+    arrays = {name: array for name, array in batch.arrays().items() if name != "attention_mask" or not batch.causal}
     if "tokens" in arrays:
         shape = arrays["tokens"].shape
         arrays.setdefault("loss_mask", np.ones(shape, np.float32))
@@ -103,11 +100,10 @@ def with_plain(batch: Batch) -> dict[str, Array]:
 
 
 Arrays: TypeAlias = Mapping[str, Array]
-Inputs = TypeVar("Inputs", Arrays, Batch)
 
 
-def both(ours: Inputs, theirs: Inputs) -> tuple[tuple[Side, Inputs, Inputs], tuple[Side, Inputs, Inputs]]:
-    """Return each side with its inputs and the other's."""
+def both(ours: Arrays, theirs: Arrays) -> tuple[tuple[Side, Arrays, Arrays], tuple[Side, Arrays, Arrays]]:
+    """Return each side with its arrays and the other's."""
     return (Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)
 
 
@@ -209,11 +205,11 @@ def starts(arrays: Arrays) -> Array:
     return np.asarray(np.diff(arrays["position_ids"].astype(np.int64), axis=1) <= 0)
 
 
-def attention(ours: Batch, theirs: Batch) -> Iterator[BatchDifference]:
+def attention(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of an attention mask: its own on one side, such as one that separates documents."""
     yield BatchDifference(Made.ATTENTION)
     for side, own, other in both(ours, theirs):
-        if other.causal and not own.causal:
+        if "attention_mask" in own and "attention_mask" not in other:
             yield BatchDifference(Made.ATTENTION_OF_ITS_OWN, side)
 
 
@@ -222,8 +218,10 @@ WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[BatchDifference]]] = {
     "labels": labels,
     "loss_mask": masks,
     "position_ids": positions,
+    "attention_mask": attention,
 }
-"""Array to the function that finds its ways, given the arrays of both sides."""
+"""Array to the function that finds its ways, the arrays in the order in which they are made: the first that differs is reported."""
+ARRAYS = tuple(WAYS)
 
 
 def alone(ids: Array) -> int | None:

@@ -148,14 +148,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Frobenius norms."""
+    """Frobenius norms of the difference, of the reference and of the candidate."""
 
     apart: float
-    """``|candidate - reference|``"""
     reference: float
-    """``|reference|``"""
     candidate: float
-    """``|candidate|``"""
     by_digest: bool = False
     """Whether both are equal by their digests."""
 

@@ -154,7 +154,6 @@ class RecordedUpdate:
     norm: float | None
     """Global norm of the gradients before clipping; None where not on record."""
     coefficient: float
-    """Recorded clip coefficient."""
     before: State
     gradient: Array
     after: State

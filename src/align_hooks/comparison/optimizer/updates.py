@@ -120,9 +120,6 @@ def excess(misfits: Array) -> float:
     return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
 
 
-# ---- what could be different
-
-
 def changes(evidence: Evidence, settings: HyperParameters) -> Iterator[HyperParameters]:
     """Yield the settings with one term changed to its best fit, for every term, likelier ones first."""
     yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 1000)

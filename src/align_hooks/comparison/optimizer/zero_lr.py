@@ -42,7 +42,6 @@ class Unmoved:
 
     name: str
     steps: int
-    """Number of steps."""
     median: float
     """Of the absolute relative differences."""
     largest: float

@@ -91,9 +91,6 @@ def recomputes(facts: Facts) -> bool | None:
     return plain(facts.arguments.get("recompute_granularity")) is not None
 
 
-# ---- experts
-
-
 def has_experts(facts: Facts) -> bool:
     """Return whether a model has experts."""
     return any(facts.model.get(key) for key in OF_EXPERTS)
@@ -142,9 +139,6 @@ def bias_rate(facts: Facts) -> object:
         return UNKNOWN
     moves = not of_mindformers(facts) or MOVES_THE_BIAS in str((facts.arguments or {}).get("callbacks"))
     return number(argument(facts, "moe_router_bias_update_rate", default=0.001)) if moves else 0.0
-
-
-# ---- multi-token prediction, latent attention
 
 
 def predicts(facts: Facts) -> bool:

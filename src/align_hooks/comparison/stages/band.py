@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.control_band.banded import Banded
+from align_hooks.comparison.control_band.banded import Banded, is_installed
 from align_hooks.comparison.control_band.departure import departure
-from align_hooks.comparison.control_band.drift import is_installed
 from align_hooks.comparison.control_band.noise_model import NUMBERS
 from align_hooks.comparison.finding import Finding, Words, when
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
