@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -24,33 +24,13 @@ CUT = 4
 """Tokens by which a sample may begin later and still be recognised."""
 
 
-class Made(Enum):
-    """How one side makes an array differently, the most specific first; the value is a message's id."""
-
-    BEGINS_LATER = "made.begins_later"
-    LABELS_NOT_SHIFTED = "made.labels_not_shifted"
-    LABELS_SHIFTED_TWICE = "made.labels_shifted_twice"
-    LABELS_IGNORED = "made.labels_ignored"
-    LABELS_AFTER_ID = "made.labels_after_id"
-    LABELS_AT_END = "made.labels_at_end"
-    LABELS = "made.labels"
-    MASK_SCALED = "made.mask_scaled"
-    MASK_LATER = "made.mask_later"
-    MASK_HIDES_ID = "made.mask_hides_id"
-    MASK_HIDES_LABEL = "made.mask_hides_label"
-    MASK_HIDES_BEGINNING = "made.mask_hides_beginning"
-    MASK_HIDES_END = "made.mask_hides_end"
-    MASK_COUNTS_ALL = "made.mask_counts_all"
-    MASK = "made.mask"
-    POSITIONS_ANEW_AFTER = "made.positions_anew_after"
-    POSITIONS_ANEW = "made.positions_anew"
-    POSITIONS_FROM = "made.positions_from"
-    POSITIONS = "made.positions"
-    ATTENTION_OF_ITS_OWN = "made.attention_of_its_own"
-    ATTENTION = "made.attention"
-
-
-SPECIFIC_FIRST = tuple(Made)
+Made = IntEnum(
+    "Made",
+    "BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS MASK_SCALED MASK_LATER "
+    "MASK_HIDES_ID MASK_HIDES_LABEL MASK_HIDES_BEGINNING MASK_HIDES_END MASK_COUNTS_ALL MASK POSITIONS_ANEW_AFTER POSITIONS_ANEW "
+    "POSITIONS_FROM POSITIONS ATTENTION_OF_ITS_OWN ATTENTION",
+)
+"""Differences in the making of an array, the most specific first; the name, in small letters, ends a message's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +48,7 @@ class BatchDifference:
         if self.made is Made.MASK_HIDES_ID and self.side is not None and (id := hiding_setting(facts[self.side], self.number)):
             return message(id, side=self.side, number=self.number)
         known = {"side": self.side, "number": self.number}
-        return message(self.made.value, **{name: value for name, value in known.items() if value is not None})
+        return message(f"made.{self.made.name.lower()}", **{name: value for name, value in known.items() if value is not None})
 
 
 @dataclass(slots=True)
@@ -85,7 +65,7 @@ class Common:
 
     def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
         """Return the most specific way that fits all steps; None where none does."""
-        way = min(self.ways.get(name, ()), key=lambda way: (SPECIFIC_FIRST.index(way.made), way.number or 0), default=None)
+        way = min(self.ways.get(name, ()), key=lambda way: (way.made, way.number or 0), default=None)
         return None if way is None else way.words(facts)
 
 

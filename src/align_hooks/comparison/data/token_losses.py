@@ -36,24 +36,13 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 class Where(Enum):
-    """Positions of the sequence with wrong losses."""
+    """Positions of the sequence with wrong losses; the name, in small letters, ends messages' ids."""
 
-    NOWHERE = "nowhere"
-    EVERYWHERE = "everywhere"
-    AFTER_THE_FIRST = "after the first"
-    FROM_ONE_ON = "from one on"
-    HERE_AND_THERE = "here and there"
+    NOWHERE, EVERYWHERE, AFTER_THE_FIRST, FROM_ONE_ON, HERE_AND_THERE = range(5)
 
 
-class AffectedRows(Enum):
-    """Which rows are wrong."""
-
-    ALL = "all"
-    RANK = "rank"
-    LATER = "later micro-batches"
-    MICRO_BATCH = "one micro-batch"
-    SOME = "some"
-    DOCUMENTS = "documents"
+AffectedRows = Enum("AffectedRows", "ALL RANK LATER MICRO_BATCH SOME DOCUMENTS")
+"""Rows with wrong losses: of a data-parallel rank, of all later micro-batches, of one, some, or those of several documents."""
 
 
 @dataclass(frozen=True, slots=True)
