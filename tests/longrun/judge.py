@@ -20,8 +20,7 @@ import drifting
 from align_hooks import Run, open_run
 from align_hooks.comparison.acceptance import acceptance, outcome
 from align_hooks.comparison.control_band.banded import banded, drifts
-from align_hooks.comparison.control_band.detector import leaves
-from align_hooks.comparison.control_band.noise_model import NUMBERS, differences, fit, innovations
+from align_hooks.comparison.control_band.noise_model import NUMBERS, differences, fit, innovations, leaves
 from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair

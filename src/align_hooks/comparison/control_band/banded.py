@@ -17,8 +17,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from align_hooks.comparison.control_band.detector import FALSE_ALARMS, Excursion, leaves
-from align_hooks.comparison.control_band.noise_model import NUMBERS, PARTS_OF_ROUNDING, NoiseModel, differences, fit, of_rounding
+from align_hooks.comparison.control_band.noise_model import (
+    FALSE_ALARMS,
+    NUMBERS,
+    Excursion,
+    NoiseModel,
+    differences,
+    fit,
+    leaves,
+    round_off,
+)
 from align_hooks.comparison.metrics.measures import root_mean_square
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -90,8 +98,8 @@ def banded(pair: Pair, noise: Noise) -> tuple[Banded, ...]:
     found = []
     for name in NUMBERS:
         steps, series = differences(name, pair.reference, (pair.candidate, *noise.repeats))
-        rounding = of_rounding(name, pair.limits)
-        model = fit(series[1:], rounding / PARTS_OF_ROUNDING)
+        rounding = round_off(name, pair.limits)
+        model = fit(series[1:], rounding)
         if len(steps) - model.settled >= LEAST:
             found.append(Banded(name, steps, series[0], series[1:], model, rounding))
     return tuple(found)

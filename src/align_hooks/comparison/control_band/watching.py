@@ -1,6 +1,6 @@
 """Compare a running job with a finished reference, row by row, with constant work a row.
 
-With repeats of the reference each number has a detector (:mod:`.detector`), whose false alarms are bounded. Without repeats nobody knows
+With repeats of the reference each number has a detector (:mod:`.noise_model`), whose false alarms are bounded. Without repeats nobody knows
 honest differences, and the mean of the last steps is compared with the guide's acceptance limits. A number that is not finite where the
 reference's is ends the watch at once."""
 
@@ -16,8 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
-from align_hooks.comparison.control_band.detector import FALSE_ALARMS, Detector
-from align_hooks.comparison.control_band.noise_model import NUMBERS, PARTS_OF_ROUNDING, differences, fit, of_rounding, values
+from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Detector, differences, fit, round_off, values
 from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
@@ -188,7 +187,7 @@ class JobWatch:
         steps, of_repeats = differences(name, self.reference, self.repeats)
         if not of_repeats.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
-        model = fit(of_repeats, of_rounding(name, Pair(self.reference, self.repeats[0]).limits) / PARTS_OF_ROUNDING)
+        model = fit(of_repeats, round_off(name, Pair(self.reference, self.repeats[0]).limits))
         places = {step: place for place, step in enumerate(steps.tolist())}
         widest = dict(zip(places, np.abs(of_repeats).max(axis=0).tolist(), strict=True))
         return Band(name, ours, places, Detector(model, self.false_alarms / len(NUMBERS)), widest)
