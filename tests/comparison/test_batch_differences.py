@@ -288,10 +288,10 @@ def overridden(what: str, before: object, after: object) -> dict[str, object]:
 
 def test_batches_that_were_fed_are_said_to_be(compared: Compared, candidate: Synthetic) -> None:
     own = compared(candidate)
-    assert (own.agreement.id, "notes.fed" in ids(own.notes)) == ("comparison.agrees", False)
+    assert (own.headline.id, "notes.fed" in ids(own.notes)) == ("comparison.agrees", False)
     candidate.settings |= FED
     outcome = compared(candidate)
-    assert (outcome.verdict, outcome.agreement.id) == (Verdict.ALIGNED, "comparison.agrees_fed")
+    assert (outcome.verdict, outcome.headline.id) == (Verdict.ALIGNED, "comparison.agrees_fed")
     assert arguments("notes.fed", outcome.notes)["sides"].parts == (Side.CANDIDATE,)
 
 

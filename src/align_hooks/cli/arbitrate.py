@@ -42,4 +42,4 @@ def arbitrate(
     render_arbitration(arbitration, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: json_text(arbitration_as_json(arbitration, **about)))
-    raise SystemExit(arbitration.exit_code)
+    raise SystemExit(arbitration.ruling.exit_code)

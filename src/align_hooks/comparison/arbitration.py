@@ -161,11 +161,6 @@ class Arbitration:
         undecided = bool(self.doubts) if ruling is not Ruling.BOTH_RIGHT else not self.alike
         return Ruling.UNDECIDED if undecided or len(recorded) < len(SIDES) else ruling
 
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of the contract."""
-        return self.ruling.exit_code
-
     def right(self, side: Side) -> bool:
         """Return whether a side is right at every point, but for healed ones."""
         return self.first(side) is None

@@ -27,7 +27,6 @@ from align_hooks.record.reader import Run
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
-NO_NORMS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,10 @@ def of_terms(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
 
 def token_losses(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Yield the distance of all token losses of a step together, of tokens with the same experts."""
-    if all(each.has("batches", step) for each in (reference, run)):
-        losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
-        if losses is not None:
-            distance, ours, theirs = distances(*losses)
-            yield Distance("token losses", ours, theirs, ratio(distance, ours))
+    known = all(each.has("batches", step) for each in (reference, run))
+    if known and (losses := tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))):
+        distance, ours, theirs = distances(*losses)
+        yield Distance("token losses", ours, theirs, ratio(distance, ours))
 
 
 def routing(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
@@ -119,17 +117,17 @@ def _of_tensors(kind: Metric, reference: Run, run: Run, step: int, work: WorkPoo
     """Yield every tensor that both have in one shape, by sketches where not both stored them."""
     if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
-        norms = reference.weight_norms(step) if kind is Metric.WEIGHTS else NO_NORMS
+        norms = reference.weight_norms(step) if kind is Metric.WEIGHTS else {}
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=when(step)), work, norms)
     elif all(each.has_sketches(kind, step) for each in (reference, run)):
         work.progress(message("distances.sketches", what=kind, step=when(step)))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: WorkPool, norms: Mapping[str, float] = NO_NORMS) -> Distances:
+def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: WorkPool, norms: Mapping[str, float] | None = None) -> Distances:
     """Return distances of two sets of tensors; ``subject`` names them in the progress, ``norms`` are recorded ones of the reference."""
     names = [name for name in ours if name in theirs and ours.shape(name) == theirs.shape(name)]
-    return measured({name: Task(ours.whole(name), theirs.whole(name), norms.get(name)) for name in names}, subject, work)
+    return measured({name: Task(ours.whole(name), theirs.whole(name), (norms or {}).get(name)) for name in names}, subject, work)
 
 
 def measured(tasks: Mapping[str, Task], subject: Words, work: WorkPool) -> Distances:

@@ -130,8 +130,6 @@ class Pair:
         """Return the tensors of either run that the other framework does not know."""
         return frozenset[str]().union(*self.nameless.values())
 
-    # ---- steps that were asked for, and steps on record
-
     def steps(self, kind: str) -> list[int]:
         """Return the steps of which both runs recorded ``kind``; weights N where a common step leads from or to these."""
         return self._common(kind, lambda run: run.steps_of(kind))
@@ -212,8 +210,6 @@ class Pair:
             differing |= here & there & (of_rank.tokens != theirs[rank].tokens)
         at = np.array(steps, np.int64)
         return at[both & ~one_only].tolist(), at[differing].tolist()
-
-    # ---- steps on equal weights
 
     @property
     def first(self) -> int | None:

@@ -177,14 +177,10 @@ class ComparisonResult:
     @property
     def headline(self) -> Words:
         """Return the first difference and its step in a line, or that everything agrees."""
-        return self.agreement if self.first is None else self.first.headline
-
-    @property
-    def agreement(self) -> Message:
-        """Return that no stage differs, in words."""
-        if self.itself:
-            return message("comparison.itself")
-        return message("comparison.agrees_fed" if replayed_sides(*(side.facts for side in self.sides)) else "comparison.agrees")
+        if self.first is not None:
+            return self.first.headline
+        replayed = replayed_sides(*(side.facts for side in self.sides))
+        return message("comparison.itself" if self.itself else "comparison.agrees_fed" if replayed else "comparison.agrees")
 
 
 def replayed_sides(*facts: Facts) -> list[Side]:

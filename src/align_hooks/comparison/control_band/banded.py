@@ -17,16 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from align_hooks.comparison.control_band.noise_model import (
-    FALSE_ALARMS,
-    NUMBERS,
-    Excursion,
-    NoiseModel,
-    differences,
-    fit,
-    leaves,
-    round_off,
-)
+from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Excursion, NoiseModel, differences, fit, leaves, rounding
 from align_hooks.comparison.metrics.measures import root_mean_square
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -98,10 +89,10 @@ def banded(pair: Pair, noise: Noise) -> tuple[Banded, ...]:
     found = []
     for name in NUMBERS:
         steps, series = differences(name, pair.reference, (pair.candidate, *noise.repeats))
-        rounding = round_off(name, pair.limits)
-        model = fit(series[1:], rounding)
+        largest = rounding(name, pair.limits)
+        model = fit(series[1:], largest)
         if len(steps) - model.settled >= LEAST:
-            found.append(Banded(name, steps, series[0], series[1:], model, rounding))
+            found.append(Banded(name, steps, series[0], series[1:], model, largest))
     return tuple(found)
 
 

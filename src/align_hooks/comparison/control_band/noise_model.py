@@ -44,7 +44,7 @@ FALSE_ALARMS = 0.01
 """Share of honest runs, as long as the reference, that may raise an alarm."""
 
 
-def round_off(name: str, limits: Limits) -> float:
+def rounding(name: str, limits: Limits) -> float:
     """Return the largest relative rounding of a number: its limit on equal weights, for two frameworks round differently at every step."""
     return limits.loss if name == "loss" else limits.norm
 

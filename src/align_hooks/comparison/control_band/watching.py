@@ -16,7 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
-from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Detector, differences, fit, round_off, values
+from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Detector, differences, fit, rounding, values
 from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
@@ -187,7 +187,7 @@ class JobWatch:
         steps, of_repeats = differences(name, self.reference, self.repeats)
         if not of_repeats.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
-        model = fit(of_repeats, round_off(name, Pair(self.reference, self.repeats[0]).limits))
+        model = fit(of_repeats, rounding(name, Pair(self.reference, self.repeats[0]).limits))
         places = {step: place for place, step in enumerate(steps.tolist())}
         widest = dict(zip(places, np.abs(of_repeats).max(axis=0).tolist(), strict=True))
         return Band(name, ours, places, Detector(model, self.false_alarms / len(NUMBERS)), widest)
