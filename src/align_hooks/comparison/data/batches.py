@@ -11,7 +11,7 @@ import numpy as np
 from align_hooks.comparison.data.batch_differences import with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
-from align_hooks.messages import Message, Side, message
+from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
@@ -38,16 +38,16 @@ def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = 
             continue
         left, right = reference[name], candidate[name]
         if left.shape != right.shape:
-            findings.append(_shapes(name, name, step, left, right))
+            findings.append(_finding("batches.shape", name, step, *map(_shape, (left, right))))
             continue
         wrong = left != right
         if name == "labels" and mask is not None and mask.shape == wrong.shape:
             wrong = wrong & (mask > 0)  # a label that does not count may be anything
         if wrong.any():
             place, *_ = np.argwhere(wrong).tolist()
-            about = {"step": step, "iteration": step + 1, "count": int(wrong.sum()), "all": wrong.size, "place": str(place)}
             values = (array[tuple(place)].item() for array in (left, right))
-            findings.append(_finding(message("batches.differ_first", what=name, **about), name, step, *values))
+            numbers = {"count": int(wrong.sum()), "all": wrong.size, "place": str(place)}
+            findings.append(_finding("batches.differ_first", name, step, *values, **numbers))
     return findings, [name for name in ("tokens", "labels") if (getattr(ours, name) is None) != (getattr(theirs, name) is None)]
 
 
@@ -63,7 +63,7 @@ def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
         )
         if shared := [name for name in ours if name in theirs]:
             steps.append(step)
-            findings += [_by_digest(name, step) for name in shared if ours[name] != theirs[name]]
+            findings += [_finding("batches.differ_by_digest", name, step) for name in shared if ours[name] != theirs[name]]
     return steps, findings
 
 
@@ -73,7 +73,8 @@ def differing_tokens(pair: Pair, without: Collection[int]) -> tuple[list[int], l
     if not pair.has_one_layout or len({run.facts.training.micro_batch_size for run in pair.runs}) > 1:
         return [], []
     known, differing = pair.tokens()
-    return [step for step in known if step not in without], [_by_digest("tokens", step) for step in differing if step not in without]
+    findings = [_finding("batches.differ_by_digest", "tokens", step) for step in differing if step not in without]
+    return [step for step in known if step not in without], findings
 
 
 def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Message | None:
@@ -91,31 +92,27 @@ def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Me
     return message("batches.not_the_mask", side=side, count=count, sum=float(own.loss_mask.sum(dtype=np.float64)), **at_step)
 
 
-def _by_digest(name: str, step: int) -> Finding:
-    return _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step)
-
-
 def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
     """Return how attention masks differ; None instead of a mask is causal."""
     name, subject = "attention_mask", message("batches.attention_mask")
     left, right = ours.attention_mask, theirs.attention_mask
     if ours.causal != theirs.causal:
         values = (message("batches.causal" if batch.causal else "batches.its_own") for batch in (ours, theirs))
-        return [_finding(message("batches.of_step", what=subject, step=step, iteration=step + 1), name, step, *values)]
+        return [_finding("batches.of_step", name, step, *values, what=subject)]
     if ours.causal or left is None or right is None:
         return []
     if left.shape[1:] != right.shape[1:]:
-        return [_shapes(subject, name, step, left, right)]
-    if not (wrong := int(np.not_equal(left, right).sum())):
-        return []
-    about = {"step": step, "iteration": step + 1, "count": wrong, "all": max(left.size, right.size)}
-    return [_finding(message("batches.differ", what=subject, **about), name, step)]
+        return [_finding("batches.shape", name, step, *map(_shape, (left, right)), what=subject)]
+    wrong, size = int(np.not_equal(left, right).sum()), max(left.size, right.size)
+    return [_finding("batches.differ", name, step, what=subject, count=wrong, all=size)] if wrong else []
 
 
-def _shapes(subject: Words | str, name: str, step: int, ours: Array, theirs: Array) -> Finding:
-    shapes = (str(list(array.shape)) for array in (ours, theirs))
-    return _finding(message("batches.shape", what=subject, step=step, iteration=step + 1), name, step, *shapes)
+def _shape(array: Array) -> str:
+    return str(list(array.shape))
 
 
-def _finding(subject: Words, name: str, step: int, reference: Value = "", candidate: Value = "") -> Finding:
-    return Finding(subject, reference, candidate, name=name, step=step, quantity=Metric.BATCHES)
+def _finding(id: str, name: str, step: int, *values: Value, what: Words | None = None, **numbers: Argument) -> Finding:
+    """Return a finding whose values are empty, or the reference's and the candidate's; ``what`` is the subject, the name where None."""
+    ours, theirs = values or ("", "")
+    subject = message(id, what=what or name, step=step, iteration=step + 1, **numbers)
+    return Finding(subject, ours, theirs, name=name, step=step, quantity=Metric.BATCHES)
