@@ -14,7 +14,6 @@ from align_hooks.comparison.data.overridden import DataOverride, changes
 from align_hooks.comparison.data.random_states import Drawn, first_difference
 from align_hooks.comparison.finding import Finding, Metric, Words, limit_ratio, when
 from align_hooks.comparison.findings import Limit, as_finding, contradicted_by, tensor_errors, worse_loss, worst_findings
-from align_hooks.comparison.metrics import rounding_alone
 from align_hooks.comparison.metrics.limits import limits_for
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -115,7 +114,7 @@ class ComparisonContext:
         """Return findings of a step's gradients or weights, stored or sketched; a ``default`` of 0 is to the bit, despite noise."""
         if not default:
             return tensor_errors(self.pair, kind, step, lambda name: 0.0, self.work)
-        drifts = rounding_alone.drift(*self.pair.runs, step, self.pair.limits.eps) if kind == Metric.WEIGHTS else {}
+        drifts = distances.rounding_drift(*self.pair.runs, step, self.pair.limits.eps) if kind == Metric.WEIGHTS else {}
         return tensor_errors(self.pair, kind, step, self.noise.limits(kind, step, default), self.work, drifts)
 
     def notes(self, batches: BatchEvidence) -> list[Words]:

@@ -1,7 +1,10 @@
 """Distances between two runs, quantity by quantity.
 
 Findings take them between reference and candidate, noise between a reference and its repeat, so that a measured limit is of the very
-number that it limits."""
+number that it limits.
+
+Some gradients are nothing but rounding, such as a bias of all keys without rotary positions: softmax cancels it. Adam divides a gradient
+by its own size, so it updates these tensors too, in directions that no two layouts share, and their weights diverge."""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from numpy.typing import NDArray
 from align_hooks.comparison.data import token_losses as tokens
 from align_hooks.comparison.data.routing import apart, shares
 from align_hooks.comparison.finding import Metric, Words, when
-from align_hooks.comparison.metrics import rounding_alone
 from align_hooks.comparison.metrics.limits import ROUNDED, weights_eps
 from align_hooks.comparison.metrics.measures import Moved, Task, distances, measure, norm_of, ratio, relative_difference, root_mean_square
 from align_hooks.messages import message
@@ -48,6 +50,8 @@ class Distance:
 
 
 Distances = Iterator[Distance]
+TIMES = 3.0
+"""Times by which the sizes of two honest updates may differ, beside their gradients' norms."""
 
 
 def of_numbers(name: str, reference: float, candidate: float) -> Distance:
@@ -94,7 +98,7 @@ def local_norms(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return
     ours, theirs = reference.local_norms(step), run.local_norms(step)
-    rounding = rounding_alone.among(ours, theirs, eps)
+    rounding = among(ours, theirs, eps)
     for name in sorted(ours.keys() & theirs.keys()):
         values = ours[name], theirs[name]
         yield Distance(name, *values, error=0.0) if name in rounding else of_numbers(name, *values)
@@ -173,7 +177,7 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
 def updates(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Yield changes of the weights by the update of ``step``."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
-    small = rounding_alone.norms(reference, run, step, eps)
+    small = rounding_norms(reference, run, step, eps)
     if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
         found, sizes = _of_moved(reference, run, step, work)
     elif all(each.has_sketches("weights", number) for each in runs for number in (step, step + 1)):
@@ -186,7 +190,7 @@ def updates(reference: Run, run: Run, step: int, eps: float, work: WorkPool = AL
     for distance in found:
         moved = distance.error * distance.reference if distance.reference else distance.candidate
         # neither what the weights' own type rounds away counts, nor what Adam makes of a gradient that is rounding
-        noise = distance.name in small and rounding_alone.alike(small[distance.name], (distance.reference, distance.candidate))
+        noise = distance.name in small and alike(small[distance.name], (distance.reference, distance.candidate))
         yield replace(distance, error=0.0) if noise or moved <= rounding * sizes[distance.name] else distance
 
 
@@ -234,6 +238,40 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
 def error_of_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """Return the relative distance of two tensors by their sketches."""
     return next(of_sketches({"": ours}, {"": theirs})).error
+
+
+def rounding_norms(reference: Run, run: Run, step: int, eps: float) -> dict[str, tuple[float, float]]:
+    """Return :func:`among` of the gradient norms (L2) of both sides; empty where a side recorded none."""
+    known = all(each.has("local_norms", step) for each in (reference, run))
+    return among(reference.local_norms(step), run.local_norms(step), eps) if known else {}
+
+
+def among(ours: Mapping[str, float], theirs: Mapping[str, float], eps: float) -> dict[str, tuple[float, float]]:
+    """Return both norms of each tensor that rounding made: both below ``eps`` times the reference's largest, and not both 0."""
+    least = eps * max(ours.values(), default=0.0)
+    return {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if 0 < max(ours[name], theirs[name]) < least}
+
+
+def alike(gradients: tuple[float, float], updates: tuple[float, float]) -> bool:
+    """Return whether Adam makes updates of such sizes of gradients of such norms."""
+    # from the whole rate, which has one size, to proportional, below Adam's epsilon; no tensor that is not updated
+    (small, least), (large, most) = sorted(zip(gradients, updates, strict=True))
+    return least <= TIMES * most and most * small <= TIMES * least * large
+
+
+def rounding_drift(reference: Run, run: Run, step: int, eps: float) -> dict[str, float]:
+    """Return the distance (L2) by which the sides may have moved each tensor whose gradient was rounding at every known step before."""
+    found: set[str] | None = None
+    rates = 0.0  # each element moves by the whole learning rate at a step, either way
+    for row in reference.rows:
+        if row.step >= step or found == set():
+            break
+        rates += 0.0 if row.learning_rate is None else float(np.max(row.learning_rate))
+        if all(each.has("local_norms", row.step) for each in (reference, run)):
+            names = rounding_norms(reference, run, row.step, eps).keys()
+            found = set(names) if found is None else found & names
+    sizes = {shard.name: math.prod(shard.shape) for rank in reference.manifests for shard in reference.shards(rank)} if found else {}
+    return {name: 2 * rates * math.sqrt(sizes[name]) for name in found or () if name in sizes}
 
 
 MEASURED: dict[str, Callable[..., Distances]] = {
