@@ -67,7 +67,7 @@ class Health:
     """Whether a remark is a fault."""
     curves: tuple[Curve, ...]
     contradicted: Words | None = None
-    """The cause of the contradictions; None without any."""
+    """Causes of the contradictions, the layout of the ranks or the script's own loss function; None without any."""
 
     @property
     def condition(self) -> Condition:
@@ -83,9 +83,11 @@ class Health:
 
 
 def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], verified: Words | None = None) -> Health:
-    """Judge a run made by ``open_run``; ``not_whole`` are problems of incomplete files, ``verified`` says what digests agree with."""
+    """Judge a run made by ``open_run``; ``not_whole`` are problems of incomplete files, ``verified`` describes the check of digests."""
     rows, check = run.rows, run.self_check
     faults, verification = list(not_finite(rows)), [] if verified is None else [verified]
+    causes = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
+    contradicted = [message(id) for id, found in causes.items() if found]
     return Health(
         side=side(run),
         planned=run.facts.planned_steps,
@@ -97,7 +99,7 @@ def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], ver
         remarks=(*faults, *of_data(run), *verification, *remarks(run, rows)),
         unwell=bool(faults),
         curves=of_one(rows),
-        contradicted=contradicted(check),
+        contradicted=sentences(*contradicted) if contradicted else None,
     )
 
 
@@ -114,13 +116,6 @@ def checked(check: SelfCheck, *, asked: bool = False) -> Words:
     if every:
         return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
     return message("health.no_norms_of_any_step" if asked else "health.no_norms", copies=copies)
-
-
-def contradicted(check: SelfCheck) -> Words | None:
-    """Name the cause of contradictions: the layout of the ranks, or the script's own loss function."""
-    causes = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
-    known = [message(id) for id, found in causes.items() if found]
-    return sentences(*known) if known else None
 
 
 def not_finite(rows: Sequence[ScalarRow]) -> Iterator[Words]:

@@ -17,7 +17,6 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
 from align_hooks.comparison.metrics.measures import Task, measure
 from align_hooks.messages import Message, Side, message
-from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.record.format.schema import ScalarRow
 from align_hooks.record.reader import Run
@@ -99,10 +98,10 @@ class Pair:
     @cached_property
     def resolution(self) -> float:
         """Return the rounding of printed losses relative to the smallest of them; 0 where both were recorded."""
-        if not (open_digits := self.resolution_of("loss")):
+        if not (rounding := self.resolution_of("loss")):
             return 0.0
         losses = (abs(loss) for pair in self.rows for row in pair if (loss := row.loss) and math.isfinite(loss))
-        return open_digits / min(losses, default=math.inf)
+        return rounding / min(losses, default=math.inf)
 
     def resolution_of(self, quantity: str) -> float:
         """Return the relative rounding of printed ``local_norms`` or ``learning_rate``; 0 where both were recorded."""
@@ -159,17 +158,17 @@ class Pair:
         return {ours.step for ours, theirs in self.rows if ours.skipped and theirs.skipped}
 
     def gaps(self, kind: str) -> list[Message]:
-        """Describe what both runs were asked for, could have recorded, and at least one lacks."""
-        gaps = self._lacking(BY_NAME[kind], "gaps.lacks", lambda run: run.steps_of(kind))
+        """Describe the steps that both runs were asked for and could have recorded, and that at least one lacks."""
+        sources = [("gaps.lacks", BY_NAME[kind], [set(run.steps_of(kind)) for run in self.runs])]
         if kind in SKETCHES:
-            gaps += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
+            sources.append(("gaps.lacks_sketches", SKETCHES[kind], [set(run.sketch_steps(kind)) for run in self.runs]))
+        gaps = []
+        for id, quantity, known in sources:
+            ours, theirs = (run.asked(quantity.variable) for run in self.runs)
+            wanted = {step for step in quantity.possible(self._made) if step in ours and step in theirs}
+            lost = {side: sorted(wanted - steps) for (side, _), steps in zip(self.sides, known, strict=True) if wanted - steps}
+            gaps += [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items()]
         return gaps
-
-    def _lacking(self, kind: Quantity, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
-        ours, theirs = (run.asked(kind.variable) for run in self.runs)
-        wanted = {step for step in kind.possible(self._made) if step in ours and step in theirs}
-        lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
-        return [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> Message:
         """Say why there is nothing of ``kind`` to compare."""

@@ -65,7 +65,6 @@ class Criterion:
     """One line of the guide's acceptance standard."""
 
     name: str
-    """For programs."""
     what: Words
     passed: bool | None
     """None without a value to judge."""

@@ -117,7 +117,6 @@ class JobWatch:
     repeats: Sequence[Run]
     false_alarms: float = FALSE_ALARMS
     numbers: dict[str, Band | Guide] = field(init=False)
-    """Name of a number to its judge."""
     alarms: list[Alarm] = field(default_factory=list)
     seen: int = 0
     """Number of the job's steps that the reference has too."""

@@ -213,7 +213,7 @@ def behind_first_document(batch: Batch) -> Flags | None:
 def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
     """Return what the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
     rows = set(np.flatnonzero(wrong).tolist())
-    if not rows or wrong.all():
+    if not 0 < len(rows) < wrong.size:
         return Wrong()
     reference, candidate = map(owners, batches)
     sides = [pair for pair in ((Side.CANDIDATE, candidate), (Side.REFERENCE, reference)) if len(pair[1]) == wrong.size]
@@ -238,10 +238,8 @@ def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
 def some(wrong: Flags) -> Wrong:
     """Return the numbers of the wrong rows without a pattern."""
     rows = np.flatnonzero(wrong)
-    if not rows.size or wrong.all():
-        return Wrong()
-    shown = terms(rows[:SHOWN].tolist())
-    return Wrong(AffectedRows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
+    id, shown = "wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", terms(rows[:SHOWN].tolist())
+    return Wrong(AffectedRows.SOME, message(id, rows=shown, count=wrong.size)) if 0 < rows.size < wrong.size else Wrong()
 
 
 def owners(batch: Batch) -> list[tuple[int, int]]:
