@@ -40,8 +40,8 @@ def noise(context: ComparisonContext, name: str, steps: Sequence[int]) -> list[f
     worst: list[float | None] = []
     for step in steps if repeats else ():
         reference, *numbers = (value(getattr(run.row(step), name, None)) for run in (context.pair.reference, *repeats))
-        apart = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
-        worst.append(max(apart, default=None))
+        differences = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
+        worst.append(max(differences, default=None))
     return worst
 
 

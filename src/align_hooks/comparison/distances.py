@@ -140,12 +140,12 @@ def measured(tasks: Mapping[str, Task], subject: Words, work: WorkPool) -> Dista
     for index, name in enumerate(tasks):
         work.progress(message("distances.tensor", what=subject, name=name), index, len(tasks))
         found = next(results)
-        apart, norm, length = found.apart, found.reference, found.candidate
+        difference, norm, length = found.difference, found.reference, found.candidate
         scale = direction = None
-        if norm and length and math.isfinite(apart):
-            scale = (norm**2 + length**2 - apart**2) / (2 * norm**2)
+        if norm and length and math.isfinite(difference):
+            scale = (norm**2 + length**2 - difference**2) / (2 * norm**2)
             direction = math.sqrt(max(length**2 - (scale * norm) ** 2, 0.0)) / length
-        yield Distance(name, norm, length, ratio(apart, norm), scale, direction, found.by_digest)
+        yield Distance(name, norm, length, ratio(difference, norm), scale, direction, found.by_digest)
 
 
 def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:

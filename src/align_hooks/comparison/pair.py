@@ -256,7 +256,7 @@ class Pair:
         if set(ours) != set(theirs) or any(ours.shape(name) != theirs.shape(name) for name in ours):
             return False
         tasks = [Task(ours.whole(name), theirs.whole(name)) for name in ours]
-        return all(measure(task).apart == 0.0 for task in tasks if not task.equal_by_digest)
+        return all(measure(task).difference == 0.0 for task in tasks if not task.equal_by_digest)
 
 
 def _moves(rows: tuple[ScalarRow, ScalarRow]) -> bool:

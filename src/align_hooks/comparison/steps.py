@@ -155,7 +155,7 @@ def of_step(context: ComparisonContext, step: int) -> list[Finding]:
 
 
 def jump(context: ComparisonContext, origin: ErrorOrigin, step: int) -> Words:
-    """Describe where an error comes about, and how far the point and its sources are beyond their limits."""
+    """Describe the origin of an error, and the limit ratios of the point and its sources."""
     finding, pass_of = origin.finding, "_backward" if origin.finding.name.endswith(GRADIENT) else ""
     sources = terms([name.removesuffix(GRADIENT) for name in origin.made_from[:SHOWN]])
     users = sources if origin.made_from else message("activations.nothing")

@@ -112,7 +112,7 @@ def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
             yield BatchDifference(SHIFTED[shift], side)
         if (own["labels"][wrong] < 0).all() and (other["labels"][wrong] >= 0).all():
             yield BatchDifference(Made.LABELS_IGNORED, side)
-    if (only := alone(ids[wrong])) is not None:
+    if (only := only_id(ids[wrong])) is not None:
         yield BatchDifference(Made.LABELS_AFTER_ID, number=only)
     if not wrong[:, :-1].any():
         yield BatchDifference(Made.LABELS_AT_END)
@@ -156,7 +156,7 @@ def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[BatchDifference]:
     """Yield what a side's mask leaves out where it is ``wrong``: one id, or the beginning or the end of samples."""
     off = own["loss_mask"] == 0
     for made, name in ((Made.MASK_HIDES_ID, "tokens"), (Made.MASK_HIDES_LABEL, "labels")):
-        only = alone(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
+        only = only_id(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
         if only is not None and off[own[name] == only].all():
             yield BatchDifference(made, side, only)
     if np.logical_and.accumulate(off, axis=1)[wrong].all():
@@ -170,13 +170,13 @@ def positions(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     yield BatchDifference(Made.POSITIONS)
     if ours["position_ids"].shape != theirs["position_ids"].shape:
         return
-    apart = theirs["position_ids"] - ours["position_ids"]
-    if apart.size and (apart == apart.flat[0]).all():
-        yield BatchDifference(Made.POSITIONS_FROM, Side.CANDIDATE, int(apart.flat[0]))
+    shift = theirs["position_ids"] - ours["position_ids"]
+    if shift.size and (shift == shift.flat[0]).all():
+        yield BatchDifference(Made.POSITIONS_FROM, Side.CANDIDATE, int(shift.flat[0]))
     for side, own, other in both(ours, theirs):
         if starts(own).any() and not starts(other).any():
             yield BatchDifference(Made.POSITIONS_ANEW, side)
-            if "tokens" in own and (after := alone(own["tokens"][:, :-1][starts(own)])) is not None:
+            if "tokens" in own and (after := only_id(own["tokens"][:, :-1][starts(own)])) is not None:
                 yield BatchDifference(Made.POSITIONS_ANEW_AFTER, side, after)
 
 
@@ -204,7 +204,7 @@ WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[BatchDifference]]] = {
 ARRAYS = tuple(WAYS)
 
 
-def alone(ids: Array) -> int | None:
+def only_id(ids: Array) -> int | None:
     """Return the only id among some; None where there are others, or none."""
     return int(ids.flat[0]) if ids.size and (ids == ids.flat[0]).all() else None
 

@@ -88,10 +88,10 @@ EARLY, MANY = 0.125, 0.25
 def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
     """Return the divergence of token losses at one step; ``batches`` are the reference's and the candidate's."""
     (where, _), (ours, theirs) = positions(losses, limit), losses
-    begun = 1.0 - float(beyond((ours[:, :BEGINNING], theirs[:, :BEGINNING]), limit, axis=1).mean())
+    begun = 1.0 - float(exceeding((ours[:, :BEGINNING], theirs[:, :BEGINNING]), limit, axis=1).mean())
     if (known := behind_boundaries(losses, batches, limit)) is not None:
         return LossDivergence(step, where, known, begun=begun)
-    wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
+    wrong, columns = exceeding(losses, limit, axis=1), exceeding(losses, limit, axis=0)
     # a fault of far positions (a window of the attention) or single tokens is in the rows that happen to have these
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
         return LossDivergence(step, where, some(wrong), shift(losses, limit), begun=begun)
@@ -158,8 +158,8 @@ def means(losses: Losses) -> list[float]:
 
 
 def positions(losses: Losses, limit: float) -> tuple[Where, int]:
-    """Return the pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
-    wrong = beyond(losses, limit, axis=0)
+    """Return the pattern of positions whose losses exceed ``limit``, relative to a mean loss, and the first of these."""
+    wrong = exceeding(losses, limit, axis=0)
     if not wrong.any():
         return Where.NOWHERE, 0
     first, columns = int(np.argmax(wrong)), counts(losses).any(axis=0)
@@ -175,7 +175,7 @@ def counts(losses: Losses) -> Flags:
     return counted
 
 
-def beyond(losses: Losses, limit: float, axis: int) -> Flags:
+def exceeding(losses: Losses, limit: float, axis: int) -> Flags:
     """Return which rows (``axis`` 1) or positions (``axis`` 0) differ by more than ``limit`` times a mean loss, or are not finite."""
     ours, theirs = (array.astype(np.float64) for array in losses)
     counted = counts(losses)
@@ -192,7 +192,7 @@ def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) ->
     if later is None or later.shape != losses[0].shape or later.all(axis=1).any():
         return None
     ours, theirs = losses
-    inside, outside = (beyond((np.where(flags, ours, 0), np.where(flags, theirs, 0)), limit, axis=1) for flags in (later, ~later))
+    inside, outside = (exceeding((np.where(flags, ours, 0), np.where(flags, theirs, 0)), limit, axis=1) for flags in (later, ~later))
     rows = later.any(axis=1)
     if outside.any() or not inside.any() or inside[rows].mean() < MOST:
         return None

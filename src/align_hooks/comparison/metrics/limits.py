@@ -1,4 +1,4 @@
-"""How far honest runs may be apart: stated defaults by compute type.
+"""Largest differences of honest runs: stated defaults by compute type.
 
 fp32 is measured on CPU pairs of a small Llama: on equal weights losses are within 3.4e-7, gradients within 1.6e-6, norms within 3.6e-7.
 Free-running gradients differ by up to 9.3e-5, because Adam magnifies the rounding of near-zero gradients. bf16 and fp16 follow honest

@@ -150,7 +150,7 @@ class Task:
 class Measured:
     """Frobenius norms of the difference, of the reference and of the candidate."""
 
-    apart: float
+    difference: float
     reference: float
     candidate: float
     by_digest: bool = False

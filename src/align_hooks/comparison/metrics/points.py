@@ -41,7 +41,7 @@ def backward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str
 
 
 def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: Mapping[str, Sequence[str]]) -> list[ErrorOrigin]:
-    """Return the points beyond their limits at which the error jumps, in the order of the pass; the first violation where none does."""
+    """Return the points over their limits at which the error jumps, in the order of the pass; the first violation where none does."""
     wrong, jumps = [], []
     for name in ordered:
         if name in findings and (ratio := findings[name].limit_ratio) > 1:
@@ -52,7 +52,7 @@ def origins(findings: Mapping[str, Finding], ordered: Sequence[str], made_from: 
 
 
 def healed(limit_ratio: Mapping[str, float], ordered: Sequence[str], behind: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the points beyond their limits while all points ``behind`` them are within, or are healed themselves.
+    """Return the points over their limits while all points ``behind`` them are within, or are healed themselves.
 
     The last point of a pass has none behind it and is never healed."""
     found: set[str] = set()
@@ -64,7 +64,7 @@ def healed(limit_ratio: Mapping[str, float], ordered: Sequence[str], behind: Map
 
 
 def wrong_parts(ours: Activations, theirs: Activations, name: str, limit: float) -> tuple[list[tuple[int, int]], int]:
-    """Return micro-batch and data-parallel rank of each part in which a point is beyond its limit, and the number of parts.
+    """Return micro-batch and data-parallel rank of each part in which a point exceeds its limit, and the number of parts.
 
     An empty list and 0 where the runs cut their batches otherwise."""
     mine, other = ours.by_micro_batch(name), theirs.by_micro_batch(name)
