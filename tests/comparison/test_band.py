@@ -12,21 +12,9 @@ import pytest
 import drifting
 from align_hooks import Run
 from align_hooks.cli import app
-from align_hooks.comparison.control_band import banded
+from align_hooks.comparison.control_band import banded, noise_model
 from align_hooks.comparison.control_band.banded import drifts, error_of_mean, parts
-from align_hooks.comparison.control_band.noise_model import (
-    CUT,
-    GAINS,
-    SLOPES,
-    Detector,
-    NoiseLevel,
-    NoiseModel,
-    cost,
-    fit,
-    innovations,
-    leaves,
-    mean_square,
-)
+from align_hooks.comparison.control_band.noise_model import CUT, Detector, NoiseLevel, NoiseModel, fit, innovations, leaves
 from align_hooks.comparison.control_band.watching import JobWatch, Sign, Watched
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import StageResult, Status
@@ -108,7 +96,7 @@ def test_the_level_follows_and_what_is_left_is_not_alike() -> None:
     series = drifting.differences(1, 4000, np.ones(4000))
     gain = fit(np.stack([series])).gain
     left = innovations(series, gain, np.ones(4000))
-    assert gain in GAINS
+    assert gain in noise_model.GAINS
     assert np.corrcoef(series[:-1], series[1:])[0, 1] > 0.5
     assert abs(np.corrcoef(left[:-1], left[1:])[0, 1]) < 0.1
 
@@ -140,9 +128,9 @@ def test_a_product_is_at_most_1_on_average(shape: str, repeats: int) -> None:
         "t5": lambda: random.standard_t(5, many) / np.sqrt(5 / 3),
         "hard and easy": lambda: random.standard_normal(many) * np.exp(0.5 * random.standard_normal(many)) / np.exp(0.25),
     }[shape]()
-    new = np.clip(np.sqrt(mean_square(repeats)) * drawn, -CUT, CUT)
-    for slope in SLOPES:
-        assert np.exp(slope * new - cost(slope, mean_square(repeats))).mean() < 1.005, slope
+    new = np.clip(np.sqrt(noise_model.mean_square(repeats)) * drawn, -CUT, CUT)
+    for slope in noise_model.SLOPES:
+        assert np.exp(slope * new - noise_model.cost(slope, noise_model.mean_square(repeats))).mean() < 1.005, slope
 
 
 def test_evidence_falls_back_to_nothing_and_counts_from_where_it_began() -> None:

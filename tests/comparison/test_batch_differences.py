@@ -93,10 +93,8 @@ def test_arrays_made_differently_of_the_same_tokens_are_described(compared: Comp
 
 
 def test_the_side_that_does_it_is_named_and_the_id(compared: Compared) -> None:
-    for candidate, reference, side in (
-        (of_text(ENDS_HIDDEN), of_text(), Side.CANDIDATE),
-        (of_text(), of_text(ENDS_HIDDEN), Side.REFERENCE),
-    ):
+    hidden, plain = of_text(ENDS_HIDDEN), of_text()
+    for candidate, reference, side in ((hidden, plain, Side.CANDIDATE), (plain, hidden, Side.REFERENCE)):
         headline = compared(candidate, against=reference).headline
         assert arguments("made.mask_hides_id", headline) == {"side": side, "number": END}
 
@@ -344,9 +342,7 @@ def test_that_no_updates_were_checked_is_said_once(compared: Compared, candidate
 
 @pytest.mark.parametrize("name", ["labels", "loss_mask"])
 def test_arrays_differ_without_recorded_tokens(compared: Compared, name: str) -> None:
-    """Batches of a record need not hold tokens."""
     reference = of_text(lambda arrays: arrays.pop("tokens"))
     candidate = deepcopy(reference)
     candidate.batches[1][name] = 1 - candidate.batches[1][name]
-    outcome = compared(candidate, against=reference)
-    assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "batches")
+    assert compared(candidate, against=reference).first.name == "batches"
