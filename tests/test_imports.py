@@ -218,7 +218,7 @@ IMPORTS_OF_OURS = {
         comparison.verdict comparison.finding comparison.stage_result comparison.stages
         comparison.health comparison.metrics.limits comparison.metrics.model_positions comparison.control_band.signed_drift
         comparison.settings.recorded comparison.arbitration
-        comparison.control_band.watching comparison.data.shared_ids comparison.optimizer.zero_lr
+        comparison.control_band.watching comparison.optimizer.zero_lr
         checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
         record.inventory record.format.layout record.format.schema record.write.atomic

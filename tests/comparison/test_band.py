@@ -12,10 +12,9 @@ import pytest
 import drifting
 from align_hooks import Run
 from align_hooks.cli import app
-from align_hooks.comparison.control_band import drift
-from align_hooks.comparison.control_band.detector import SLOPES, Detector, cost, leaves, mean_square
-from align_hooks.comparison.control_band.drift import drifts, error_of_mean, parts
-from align_hooks.comparison.control_band.level import CUT, GAINS, Honest, Level, honest, innovations
+from align_hooks.comparison.control_band import banded, noise_model
+from align_hooks.comparison.control_band.banded import drifts, error_of_mean, parts
+from align_hooks.comparison.control_band.noise_model import CUT, Detector, NoiseLevel, NoiseModel, fit, innovations, leaves
 from align_hooks.comparison.control_band.watching import JobWatch, Sign, Watched
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import StageResult, Status
@@ -44,7 +43,7 @@ def test_of_honest_pairs_no_more_leave_the_band_than_is_promised() -> None:
     alarms = 0
     for seed in range(60):
         candidate, repeats = pair(seed, repeats=1 + seed % 3)
-        alarms += leaves(candidate, honest(repeats)) is not None
+        alarms += leaves(candidate, fit(repeats)) is not None
     assert alarms <= 1
 
 
@@ -53,7 +52,7 @@ def test_a_fault_is_found_and_its_first_step_told(added: Array, late: int) -> No
     found = []
     for seed in range(20):
         candidate, repeats = pair(seed)
-        alarm = leaves(candidate + added, honest(repeats))
+        alarm = leaves(candidate + added, fit(repeats))
         assert alarm is not None, seed
         assert alarm.seen < 200 + late
         found.append(alarm.start)
@@ -63,15 +62,15 @@ def test_a_fault_is_found_and_its_first_step_told(added: Array, late: int) -> No
 def test_one_step_that_is_far_beyond_all_others_is_an_alarm_by_itself() -> None:
     candidate, repeats = pair(2)
     candidate[300] += 0.5
-    alarm = leaves(candidate, honest(repeats))
+    alarm = leaves(candidate, fit(repeats))
     assert (alarm.start, alarm.seen) == (300, 300)
 
 
 def test_differences_as_small_as_the_rounding_of_the_loss_are_none() -> None:
     """Two frameworks round a loss otherwise at every step, and repeats of one of them alike."""
     candidate, repeats = (1e-5 * series for series in pair(1))
-    assert leaves(candidate + 1e-6, honest(repeats)) is not None
-    assert leaves(candidate + 1e-6, honest(repeats, 1e-6)) is None
+    assert leaves(candidate + 1e-6, fit(repeats)) is not None
+    assert leaves(candidate + 1e-6, fit(repeats, 3e-6)) is None
 
 
 def test_means_of_parts_that_are_alike_from_step_to_step_are_judged_by_their_own_error() -> None:
@@ -90,14 +89,14 @@ def test_parts_are_long_enough_and_leave_out_what_has_not_settled() -> None:
 
 
 def test_the_level_follows_and_what_is_left_is_not_alike() -> None:
-    level = Level(0.5)
+    level = NoiseLevel(0.5)
     assert [level.innovation(1.0, 1.0) for _ in range(3)] == [1.0, 0.5, 0.25]
     assert level.innovation(1000.0, 1.0) > 999
     assert level.level < 4
     series = drifting.differences(1, 4000, np.ones(4000))
-    gain = honest(np.stack([series])).gain
+    gain = fit(np.stack([series])).gain
     left = innovations(series, gain, np.ones(4000))
-    assert gain in GAINS
+    assert gain in noise_model.GAINS
     assert np.corrcoef(series[:-1], series[1:])[0, 1] > 0.5
     assert abs(np.corrcoef(left[:-1], left[1:])[0, 1]) < 0.1
 
@@ -105,13 +104,13 @@ def test_the_level_follows_and_what_is_left_is_not_alike() -> None:
 def test_growing_rounding_is_left_out() -> None:
     grows = np.minimum(1.0, np.exp((AT - 150) / 10))
     candidate, repeats = pair(3)
-    model = honest(repeats * grows)
+    model = fit(repeats * grows)
     assert 100 < model.settled < 160
     assert leaves(candidate * np.roll(grows, 40), model) is None  # honest, and 40 steps later
 
 
 def test_repeats_that_are_equal_to_the_bit_show_nothing() -> None:
-    model = honest(np.zeros((2, STEPS)))
+    model = fit(np.zeros((2, STEPS)))
     assert model.settled == STEPS
     assert leaves(np.ones(STEPS), model) is None
 
@@ -129,17 +128,17 @@ def test_a_product_is_at_most_1_on_average(shape: str, repeats: int) -> None:
         "t5": lambda: random.standard_t(5, many) / np.sqrt(5 / 3),
         "hard and easy": lambda: random.standard_normal(many) * np.exp(0.5 * random.standard_normal(many)) / np.exp(0.25),
     }[shape]()
-    new = np.clip(np.sqrt(mean_square(repeats)) * drawn, -CUT, CUT)
-    for slope in SLOPES:
-        assert np.exp(slope * new - cost(slope, mean_square(repeats))).mean() < 1.005, slope
+    new = np.clip(np.sqrt(noise_model.mean_square(repeats)) * drawn, -CUT, CUT)
+    for slope in noise_model.SLOPES:
+        assert np.exp(slope * new - noise_model.cost(slope, noise_model.mean_square(repeats))).mean() < 1.005, slope
 
 
 def test_evidence_falls_back_to_nothing_and_counts_from_where_it_began() -> None:
-    detector = Detector(Honest(0.1, np.ones(200), 0, 2), 200 / 1e4)
+    detector = Detector(NoiseModel(0.1, np.ones(200), 0, 2), 200 / 1e4)
     assert not any(detector.see(step, step, 0.0) for step in range(100))
     assert detector.evidence < np.log(1e4) / 2
     assert any(detector.see(step, step, 10.0 + step) for step in range(100, 130))
-    assert detector.alarm
+    assert detector.evidence >= detector.enough
     assert detector.start == 100
 
 
@@ -183,7 +182,7 @@ def test_a_long_part_is_drawn_from_means_of_neighbours(monkeypatch: pytest.Monke
     """Whose mean has the same error."""
     series = drifting.differences(1, 8000, np.ones(8000))
     of_neighbours = error_of_mean(series)
-    monkeypatch.setattr(drift, "MOST", 8000)
+    monkeypatch.setattr(banded, "MOST", 8000)
     assert of_neighbours == pytest.approx(error_of_mean(series), rel=0.3)
 
 

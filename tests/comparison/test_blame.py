@@ -75,7 +75,7 @@ CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], FaultLocation, str, str
 
 
 def test_without_token_losses_on_either_side_the_forward_pass_is_blamed(compared: Compared, candidate: Synthetic) -> None:
-    """Where one side alone has none, no tensor is named: ``test_made_otherwise.py``."""
+    """Where one side alone has none, no tensor is named: ``test_batch_differences.py``."""
     reference = deepcopy(HONEST)
     for run in (reference, candidate):
         forgotten(run)

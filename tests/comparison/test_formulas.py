@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.distances import TIMES, alike, rounding_drift
 from align_hooks.comparison.finding import Term
-from align_hooks.comparison.metrics.rounding_alone import TIMES, alike, drift
 from align_hooks.comparison.optimizer.formula import UpdateFormula
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.verdict import Verdict
@@ -146,7 +146,7 @@ def test_only_of_what_was_rounding_at_every_step_before(tmp_path: Path) -> None:
     for run in runs:
         run.norms[1][NAME] = 1.0
     sides = [open_run(run.write(tmp_path / str(index))) for index, run in enumerate(runs)]
-    assert [drift(*sides, step, ROUNDING) for step in range(3)] == [{}, pytest.approx({NAME: 2 * 1e-3 * 2}), {}]
+    assert [rounding_drift(*sides, step, ROUNDING) for step in range(3)] == [{}, pytest.approx({NAME: 2 * 1e-3 * 2}), {}]
 
 
 @pytest.mark.parametrize("times", [0.0, 1e-3, 0.5, 1.0, 2.0, 1e3])

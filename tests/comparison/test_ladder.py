@@ -69,7 +69,7 @@ def test_a_run_is_aligned_with_itself_and_with_a_copy(compared: Compared, refere
     for run in (reference, shutil.copytree(reference, tmp_path / "copy")):
         outcome = compared(run)
         assert (outcome.verdict, outcome.first, outcome.itself) == (Verdict.ALIGNED, None, True)
-        assert outcome.agreement == message("comparison.itself")
+        assert outcome.headline == message("comparison.itself")
         assert ids(outcome.next)[0] == "next.two_runs"
     assert not compared(Synthetic()).itself
 

@@ -19,11 +19,8 @@ import numpy as np
 import drifting
 from align_hooks import Run, open_run
 from align_hooks.comparison.acceptance import acceptance, outcome
-from align_hooks.comparison.control_band.banded import banded
-from align_hooks.comparison.control_band.detector import leaves
-from align_hooks.comparison.control_band.drift import drifts
-from align_hooks.comparison.control_band.level import honest, innovations
-from align_hooks.comparison.control_band.series import NUMBERS, differences
+from align_hooks.comparison.control_band.banded import banded, drifts
+from align_hooks.comparison.control_band.noise_model import NUMBERS, differences, fit, innovations, leaves
 from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -72,7 +69,7 @@ def made(count: int) -> None:
             hard = drifting.hardness(seed)
             own, *others = (drifting.differences(100_000 * repeats + 10 * seed + number, hard=hard) for number in range(repeats + 2))
             candidate, noise = others[0] - own, np.stack(others[1:]) - own
-            model = honest(noise)
+            model = fit(noise)
             left += leaves(candidate, model) is not None
             off += any(abs(part.mean) > part.limit for part in drifts(candidate, noise, model.settled))
         print(f"| {repeats} | {count} | {left} | {off} |", flush=True)
@@ -83,7 +80,7 @@ def alike(folder: Path) -> None:
     reference, repeats = trained(folder)
     for name in NUMBERS:
         _, of_repeats = differences(name, reference, repeats)
-        model = honest(of_repeats)
+        model = fit(of_repeats)
         apart = of_repeats / np.maximum(model.scale, np.finfo(float).tiny)
         new = [innovations(each, model.gain, model.scale) / model.scale for each in of_repeats]
         cells = [f"{np.mean([np.corrcoef(one[:-lag], one[lag:])[0, 1] for one in of]):.2f}" for of in (apart, new) for lag in (1, 10, 30)]

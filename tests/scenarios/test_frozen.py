@@ -13,8 +13,7 @@ from msgspec import convert
 
 from align_hooks import open_run
 from align_hooks.cli import app
-from align_hooks.comparison.data.shared_ids import Shared, shared_ids
-from align_hooks.comparison.optimizer.zero_lr import LEAST, outliers, unmoved
+from align_hooks.comparison.optimizer.zero_lr import LEAST, Shared, outliers, shared_ids, unmoved
 from align_hooks.errors import AlignHooksError
 from align_hooks.record.format.rows import ScalarRow
 from align_hooks.scenarios.frozen import command, extract, variables

@@ -9,7 +9,7 @@ from typing import Annotated
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, report_files, run_of, written
-from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
+from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, outcome_words
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -48,7 +48,7 @@ def accept(
             raise RecordError(rendered(own.problem))
         judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
     found, console = outcome(judged), output()
-    verdict(console, found, COLOUR[found], told(judged))
+    verdict(console, found, COLOUR[found], outcome_words(judged))
     criteria(judged, console)
     for note in (message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")):
         paragraph(console, note, style="dim")

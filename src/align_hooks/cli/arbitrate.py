@@ -40,4 +40,4 @@ def arbitrate(
     render_arbitration(arbitration, output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: arbitration_as_json(arbitration, **about))
-    raise SystemExit(arbitration.exit_code)
+    raise SystemExit(arbitration.ruling.exit_code)

@@ -14,7 +14,7 @@ from rich.live import Live
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, report_files, run_of, written
-from align_hooks.comparison.control_band.detector import FALSE_ALARMS
+from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS
 from align_hooks.comparison.control_band.watching import JobWatch, Watched
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair

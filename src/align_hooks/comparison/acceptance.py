@@ -18,7 +18,7 @@ from align_hooks.record.format.rows import ScalarRow
 
 GLOBAL_NORM = 0.10
 STEPS, HOURS, LEAST = 5000, 12.0, 1000
-"""Steps or hours for which a run is observed, and the fewest steps that the standard advises."""
+"""Steps or hours of a run that the standard asks for, and the fewest steps that it advises."""
 REPEATS = 2
 """Repeats of the reference that the standard asks for."""
 Pairs: TypeAlias = Sequence[tuple[ScalarRow, ScalarRow]]
@@ -49,20 +49,16 @@ class Measure:
     what: Message
     limits: Gap
     """Absolute and relative difference, of which one is to be kept."""
-    number: str = "loss"
-    """The number's name in a row."""
-    first_alone: bool = False
+    of_norm: bool = False
+    """Whether the number is the global norm, else the loss."""
+    first_only: bool = False
     """Whether only the first step counts."""
-
-    @property
-    def of_norm(self) -> bool:
-        """Return whether a norm is measured, not a loss."""
-        return self.number == "grad_norm"
 
     def gap(self, pairs: Pairs) -> Gap | None:
         """Return the mean difference; None where no step has both numbers."""
-        both = [(getattr(ours, self.number), getattr(theirs, self.number)) for ours, theirs in pairs]
-        known = [pair for pair in both if None not in pair][: 1 if self.first_alone else None]
+        number = "grad_norm" if self.of_norm else "loss"
+        both = [(getattr(ours, number), getattr(theirs, number)) for ours, theirs in pairs]
+        known = [pair for pair in both if None not in pair][: 1 if self.first_only else None]
         if not known:
             return None
         return Gap(fmean(abs(theirs - ours) for ours, theirs in known), fmean(relative_difference(*pair) for pair in known))
@@ -70,14 +66,14 @@ class Measure:
 
 FIRST, MEAN = Gap(0.005, 0.005), Gap(0.01, 0.01)
 MEASURES = (
-    Measure("first_loss", message("acceptance.first_loss", absolute=FIRST.absolute, percent=100 * FIRST.relative), FIRST, first_alone=True),
+    Measure("first_loss", message("acceptance.first_loss", absolute=FIRST.absolute, percent=100 * FIRST.relative), FIRST, first_only=True),
     Measure("mean_loss", message("acceptance.mean_loss", absolute=MEAN.absolute, percent=100 * MEAN.relative), MEAN),
-    Measure("mean_norm", message("acceptance.mean_norm", percent=100 * GLOBAL_NORM), Gap(0.0, GLOBAL_NORM), "grad_norm"),
+    Measure("mean_norm", message("acceptance.mean_norm", percent=100 * GLOBAL_NORM), Gap(0.0, GLOBAL_NORM), of_norm=True),
 )
 
 
 def acceptance(pairs: Pairs, repeats: Sequence[Pairs] = ()) -> tuple[Criterion, ...]:
-    """Return the three criteria over the steps that both runs completed, beside what ``repeats`` of the reference differ by."""
+    """Return the three criteria over the common steps; differences as large as those of ``repeats`` of the reference are met."""
     return tuple(_judged(measure, pairs, repeats) for measure in MEASURES)
 
 
@@ -85,10 +81,10 @@ def observed(pairs: Pairs) -> Criterion:
     """Return whether a pair was observed for as long as the standard asks; None for fewer steps than it advises."""
     count = len(pairs)
     hours = min((sum(row.seconds or 0.0 for row in rows) for rows in zip(*pairs, strict=True)), default=0.0) / 3600
-    enough = count >= STEPS or hours >= HOURS
-    id = "acceptance.of_steps" if enough else "acceptance.of_fewer_steps" if count >= LEAST else "acceptance.of_too_few_steps"
+    enough, advised = count >= STEPS or hours >= HOURS, count >= LEAST
+    id = "acceptance.of_steps" if enough else "acceptance.of_fewer_steps" if advised else "acceptance.of_too_few_steps"
     what = message("acceptance.steps", steps=STEPS, hours=HOURS, least=LEAST)
-    return Criterion("steps", what, True if enough or count >= LEAST else None, message(id, count=count, hours=hours))
+    return Criterion("steps", what, enough or advised or None, message(id, count=count, hours=hours))
 
 
 def outcome(criteria: Sequence[Criterion]) -> AcceptanceOutcome:
@@ -97,8 +93,8 @@ def outcome(criteria: Sequence[Criterion]) -> AcceptanceOutcome:
     return AcceptanceOutcome.REFUSED if False in judged else AcceptanceOutcome.OPEN if None in judged else AcceptanceOutcome.ACCEPTED
 
 
-def told(criteria: Sequence[Criterion]) -> Message:
-    """Return in words whether the standard is met, and which criteria are not."""
+def outcome_words(criteria: Sequence[Criterion]) -> Message:
+    """Return in words whether the standard is met, and the criteria that are not."""
     failed = [criterion.what for criterion in criteria if criterion.passed is False]
     if failed:
         return message("acceptance.failed", criteria=sentences(*failed))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from align_hooks.comparison.data.routing import ALWAYS
 from align_hooks.comparison.finding import Finding, Named, Words
 from align_hooks.comparison.metrics.limits import SKETCHED, limits_for
 from align_hooks.comparison.metrics.points import healed
@@ -28,15 +29,11 @@ class PointKind(Named):
 
     VALUE = "value"
     CHOICE = "choice"
-    """Of a router: the share of tokens that it gives to other experts."""
+    """The share of tokens that a router gives to other experts."""
     TERM = "term"
     GRADIENT = "gradient"
     PARAMETER = "parameter_gradient"
-    """Of all rows together."""
-
-
-ALWAYS = 2.5
-"""Tokens that a router may give to other experts however few tokens there are."""
+    """The gradient of a parameter, of all rows together."""
 
 
 class Ruling(Judgement):
@@ -60,7 +57,7 @@ RULINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TruthDistance:
-    """How far a side is from the truth at a point."""
+    """The distance of a side from the truth at a point."""
 
     error: float
     """Relative to ``norm``."""
@@ -69,7 +66,6 @@ class TruthDistance:
     honest: float
     """Relative distance of the same model in the side's compute type."""
     eps: float
-    """Of the compute type."""
     limit: float
     estimated: bool = False
     """Whether the error is estimated from sketches."""
@@ -86,30 +82,26 @@ class TruthDistance:
 
     @property
     def right(self) -> bool:
-        """Return whether the side is no further away than an honest one may be. NaN is wrong."""
+        """Return whether the side is within its limit. NaN is wrong."""
         return self.error <= self.limit
 
 
 def distance(
     kind: PointKind, point: str, error: float, norm: float, honest: float, *, compute_type: str, layers: int, estimated: bool = False
 ) -> TruthDistance:
-    """Return a side's distance with its limit: what ``compare`` lets honest runs differ by in a model of so many layers, or :data:`MARGIN`
-    times ``honest``, whichever is more; wider for an ``estimated`` error."""
-    _, limits = limits_for(compute_type)
-    deep = limits.deep(layers)
-    usual = deep.tokens if kind is PointKind.VALUE and point == "token_losses" else deep.gradient
-    measured = MARGIN * honest if math.isfinite(honest) else 0.0
-    limit = max(usual, measured) * (SKETCHED if estimated else 1.0)
-    return TruthDistance(error, norm, honest, limits.eps, limit, estimated)
+    """Return a side's distance; the limit is ``compare``'s for ``layers``, or :data:`MARGIN` times ``honest`` where that is more."""
+    limits = limits_for(compute_type)[1].deep(layers)
+    usual = limits.tokens if kind is PointKind.VALUE and point == "token_losses" else limits.gradient
+    limit = max(usual, MARGIN * honest if math.isfinite(honest) else 0.0)
+    return TruthDistance(error, norm, honest, limits.eps, limit * (SKETCHED if estimated else 1.0), estimated)
 
 
 def choice(others: float, tokens: int, honest: float, *, compute_type: str) -> TruthDistance:
     """Return a side's distance at a router: the share of ``tokens`` that it gave to ``others`` than the truth would, on the same inputs.
 
     ``honest`` is the number that the same model moves in the side's compute type. A rounding is one token."""
-    _, limits = limits_for(compute_type)
-    size = max(tokens, 1)
-    return TruthDistance(others / size, size, honest / size, 1 / size, max(limits.ties, ALWAYS / size, MARGIN * honest / size))
+    ties, size = limits_for(compute_type)[1].ties, max(tokens, 1)
+    return TruthDistance(others / size, size, honest / size, 1 / size, max(ties, ALWAYS / size, MARGIN * honest / size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +111,7 @@ class JudgedPoint:
     point: str
     kind: PointKind
     distances: Mapping[Side, TruthDistance]
-    """Of the sides that recorded it."""
+    """Of the sides that recorded the point."""
     apart: float | None = None
     """Distance of the sides from each other, relative; None where unknown."""
 
@@ -135,12 +127,8 @@ class JudgedPoint:
     @property
     def closer(self) -> Side | None:
         """Return the side closer to the truth; None where both are as close, or one did not record the point."""
-        if len(self.distances) < len(SIDES):
-            return None
-        ours, theirs = (self.distances[side].error for side in SIDES)
-        if ours == theirs or (math.isnan(ours) and math.isnan(theirs)):
-            return None
-        return Side.REFERENCE if ours < theirs or math.isnan(theirs) else Side.CANDIDATE
+        errors = {side: each.error if not math.isnan(each.error) else math.inf for side, each in self.distances.items()}
+        return min(errors, key=errors.__getitem__) if len({*errors.values()}) == len(SIDES) else None
 
     @property
     def worst(self) -> float:
@@ -150,36 +138,28 @@ class JudgedPoint:
 
 @dataclass(frozen=True, slots=True)
 class Arbitration:
-    """Everything that a report needs."""
+    """The points of one step, and the ruling on them."""
 
     step: int
     points: tuple[JudgedPoint, ...]
     """In the order of execution, forward and then backward."""
     alike: bool
-    """Whether both sides have the same weights and batch; else each is compared with the truth of its own."""
+    """Whether both sides have the same weights and batch; else each is compared with its own truth."""
     compute_types: Mapping[Side, str]
     settings: tuple[Finding, ...] = ()
-    """What differs in the settings of the truth, which are the reference's."""
+    """Differing settings; the truth has the reference's."""
     doubts: tuple[Words, ...] = ()
-    """Why nothing can be said of a side that seems wrong."""
+    """Reasons not to rule against a side that seems wrong."""
     notes: tuple[Words, ...] = ()
-    """What a reader should know."""
     sides: tuple[RunSummary, ...] = ()
 
     @property
     def ruling(self) -> Ruling:
         """Return who is right; undecided where nothing was compared, or sides of different weights are each right by their own."""
-        recorded = [side for side in SIDES if any(side in judged.distances for judged in self.points)]
-        if len(recorded) < len(SIDES):
-            return Ruling.UNDECIDED
+        recorded = {side for judged in self.points for side in judged.distances}
         ruling = RULINGS[self.right(Side.REFERENCE), self.right(Side.CANDIDATE)]
-        open_ended = bool(self.doubts) if ruling is not Ruling.BOTH_RIGHT else not self.alike
-        return Ruling.UNDECIDED if open_ended else ruling
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of the contract."""
-        return self.ruling.exit_code
+        undecided = bool(self.doubts) if ruling is not Ruling.BOTH_RIGHT else not self.alike
+        return Ruling.UNDECIDED if undecided or len(recorded) < len(SIDES) else ruling
 
     def right(self, side: Side) -> bool:
         """Return whether a side is right at every point, but for healed ones."""
@@ -191,7 +171,7 @@ class Arbitration:
         return wrong[0] if len(wrong) > len(self.healed(side)) else None
 
     def healed(self, side: Side) -> list[JudgedPoint]:
-        """Return points at which a side is off while everything made from them is right: the same function written otherwise."""
+        """Return wrong points of a side from which only right points are made: the same function written otherwise."""
         found: list[JudgedPoint] = []
         for kind in (PointKind.VALUE, PointKind.GRADIENT):
             of_kind = {judged.point: judged for judged in self.points if side in judged.distances and judged.kind is kind}

@@ -14,7 +14,6 @@ from align_hooks.comparison.data.overridden import DataOverride, changes
 from align_hooks.comparison.data.random_states import Drawn, first_difference
 from align_hooks.comparison.finding import Finding, Metric, Words, limit_ratio, when
 from align_hooks.comparison.findings import Limit, as_finding, contradicted_by, tensor_errors, worse_loss, worst_findings
-from align_hooks.comparison.metrics import rounding_alone
 from align_hooks.comparison.metrics.limits import limits_for
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -43,7 +42,7 @@ class ComparisonContext:
     points: dict[int, list[Finding]] = field(default_factory=dict)
     """Step to findings of its points; a cache that two stages read, since they take all tensors."""
     decode: Decode | None = None
-    """A tokenizer's; None where none was named."""
+    """None without a tokenizer."""
 
     @cached_property
     def first_batches(self) -> list[Batch]:
@@ -56,14 +55,12 @@ class ComparisonContext:
 
     @cached_property
     def settings(self) -> list[Finding]:
-        """Return settings of the model that differ, the compute type first, those without a place in ``config.json`` last."""
-        ours, theirs = (run.facts for run in self.pair.runs)
-        found = []
-        if types := self.pair.unlike_types:
-            found.append(Finding(message("settings.compute_type"), *types, name="compute type", quantity=Metric.MODEL_SETTING))
-        if ours.model and theirs.model:
-            found += model_settings(ours.model, theirs.model) + argument_settings(ours, theirs)
-        return found
+        """Return differing settings of the model: the compute type, those of ``config.json``, and those of arguments."""
+        (ours, theirs), subject = (run.facts for run in self.pair.runs), message("settings.compute_type")
+        types = self.pair.differing_types
+        first = [Finding(subject, *types, name="compute type", quantity=Metric.MODEL_SETTING)] if types else []
+        known = ours.model and theirs.model
+        return [*first, *model_settings(ours.model, theirs.model), *argument_settings(ours, theirs)] if known else first
 
     @cached_property
     def changes(self) -> dict[Side, tuple[DataOverride, ...]]:
@@ -87,7 +84,7 @@ class ComparisonContext:
             distance = worse_loss(ours, theirs, limit := self.loss_limit(ours.step))
             if not pair.is_exact(ours.step) and distance and limit_ratio(distance.error, limit(distance.name)) > clear:
                 known = ours.step in pair.known("weights")
-                weights = self.tensors(Metric.WEIGHTS.value, ours.step, pair.limits.free) if known else []
+                weights = self.tensors(Metric.WEIGHTS, ours.step, pair.limits.free) if known else []
                 return ours.step if weights and all(finding.limit_ratio <= 1 for finding in weights) else None
         return None
 
@@ -107,76 +104,68 @@ class ComparisonContext:
 
     def norms(self, step: int, default: float, *, worst_only: bool = False) -> list[Finding]:
         """Return findings of a step's norms; ``worst_only`` keeps those that a judgement of all of them needs."""
-        limit = self.noise.limits("local_norms", step, default)
-        measured = list(distances.local_norms(*self.pair.runs, step, self.pair.limits.eps))
+        limit, eps = self.noise.limits("local_norms", step, default), self.pair.limits.eps
+        measured = [(step, distance, limit) for distance in distances.local_norms(*self.pair.runs, step, eps)]
         if worst_only:
-            return worst_findings([(step, distance, limit) for distance in measured], Metric.LOCAL_NORMS)
-        return [as_finding(distance, step, limit, Metric.LOCAL_NORMS) for distance in measured]
+            return worst_findings(measured, Metric.LOCAL_NORMS)
+        return [as_finding(distance, step, limit, Metric.LOCAL_NORMS) for _, distance, _ in measured]
 
     def tensors(self, kind: str, step: int, default: float) -> list[Finding]:
         """Return findings of a step's gradients or weights, stored or sketched; a ``default`` of 0 is to the bit, despite noise."""
-        limit = self.noise.limits(kind, step, default) if default else lambda name: default
-        drifts = default and kind == Metric.WEIGHTS
-        apart = rounding_alone.drift(*self.pair.runs, step, self.pair.limits.eps) if drifts else {}
-        return tensor_errors(self.pair, kind, step, limit, self.work, apart)
+        if not default:
+            return tensor_errors(self.pair, kind, step, lambda name: 0.0, self.work)
+        drifts = distances.rounding_drift(*self.pair.runs, step, self.pair.limits.eps) if kind == Metric.WEIGHTS else {}
+        return tensor_errors(self.pair, kind, step, self.noise.limits(kind, step, default), self.work, drifts)
 
     def notes(self, batches: BatchEvidence) -> list[Words]:
         """Return what a reader should know beside the verdict: sources of limits, incomplete records, unequal conditions."""
-        notes: list[Words] = [*self.notes_of_data(batches), self._limits_note()]
-        sides = self.pair.sides
+        pair, sides = self.pair, self.pair.sides
+        notes: list[Words] = [*self._data_notes(batches), self._limits_note()]
         notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
-        if types := self.pair.unlike_types:
-            coarser, _ = limits_for(*types)
-            notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=coarser))
+        if types := pair.differing_types:
+            notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=limits_for(*types)[0]))
         for side, run in sides:
             if run.unrecorded_inputs:
                 notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
             if unknown := unknown_of(run.facts.model):
                 notes.append(message("notes.unknown_settings", side=side, names=terms(unknown)))
-        for side, names in self.pair.nameless.items():
-            notes.append(message("notes.nameless", side=side, count=len(names), name=min(names)))
-        if forced := [step for step in self.pair.steps("activations") if self.pair.is_taught(step)]:
+        notes += [message("notes.nameless", side=side, count=len(names), name=min(names)) for side, names in pair.nameless.items()]
+        if forced := [step for step in pair.steps("activations") if pair.is_taught(step)]:
             notes.append(message("notes.taught", steps=terms(map(when, forced))))
         if self.drawn is not None:
             notes.append(self.drawn.words)
-        recomputing = {side: recomputes(run.facts) for side, run in sides}
-        if {*recomputing.values()} == {True, False}:
-            notes.append(message("notes.recomputes_alone", side=next(side for side in recomputing if recomputing[side])))
-        dumped = self.pair.dumped
-        notes += [message("notes.log", side=side, resolution=self.pair.resolution) for side in self.pair.converted if side not in dumped]
-        notes += [message("notes.dump", side=side, tool=tool) for side, tool in dumped.items()]
-        for side, run in sides:
-            if run.facts.distilled is not None:
-                notes.append(message("notes.distilled", side=side, names=terms(run.facts.distilled.left_out)))
-        reference, candidate = (len(run.steps) for run in self.pair.runs)
+        recomputing = {recomputes(run.facts): side for side, run in sides}
+        if recomputing.keys() == {True, False}:
+            notes.append(message("notes.recomputes_alone", side=recomputing[True]))
+        notes += [message("notes.log", side=side, resolution=pair.resolution) for side in pair.converted if side not in pair.dumped]
+        notes += [message("notes.dump", side=side, tool=tool) for side, tool in pair.dumped.items()]
+        distilled = [(side, run.facts.distilled) for side, run in sides]
+        notes += [message("notes.distilled", side=side, names=terms(facts.left_out)) for side, facts in distilled if facts is not None]
+        reference, candidate = (len(run.steps) for run in pair.runs)
         if reference != candidate:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))
         return notes
 
-    def notes_of_data(self, batches: BatchEvidence) -> list[Words]:
+    def _data_notes(self, batches: BatchEvidence) -> list[Words]:
         """Return notes on batches: problems (once where both sides have them), odd loss functions, replays and what these override."""
-        problems = [problems_of(batches.statistics.get(side)) for side in Side]
-        notes: list[Words] = []
-        if problems[0] == problems[1]:
-            notes += [message("notes.of_both", problem=problem) for problem in problems[0]]
-            problems = [[], []]
-        for (side, run), of_side in zip(self.pair.sides, problems, strict=True):
-            notes += [message("notes.of_side", side=side, problem=problem) for problem in of_side]
+        ours, theirs = (problems_of(batches.statistics.get(side)) for side in Side)
+        notes: list[Words] = [message("notes.of_both", problem=problem) for problem in ours] if ours == theirs else []
+        for (side, run), problems in zip(self.pair.sides, (ours, theirs), strict=True):
+            notes += [message("notes.of_side", side=side, problem=problem) for problem in problems] if ours != theirs else []
             notes += [contradicted_by(side, contradiction) for contradiction in (run.self_check.of_losses if run.manifests else [])[:1]]
         if replayed := replayed_sides(*(run.facts for run in self.pair.runs)):
             notes.append(message("notes.fed", sides=all_of(*replayed)))
         for side, changed in self.changes.items():
             tokens = batches.statistics[side].tokens if side in batches.statistics else 0
-            said = (change.words(side, batches.affected_tokens[side, change.row.what], tokens) for change in changed)
-            notes += [words for words in said if words is not None]
+            words = (change.words(side, batches.affected_tokens[side, change.row.what], tokens) for change in changed)
+            notes += filter(None, words)
         return notes
 
     def _limits_note(self) -> Message:
         eps, (kind, _) = self.pair.limits.eps, limits_for(*self.pair.compute_types)
-        if not self.noise.repeats and self.pair.layers:
-            return message("notes.default_limits_by_layers", type=kind, layers=self.pair.layers, eps=eps)
         if not self.noise.repeats:
-            return message("notes.default_limits", type=kind, eps=eps)
+            by_layers = message("notes.default_limits_by_layers", type=kind, layers=self.pair.layers, eps=eps)
+            return by_layers if self.pair.layers else message("notes.default_limits", type=kind, eps=eps)
         runs = terms(str(run.path) for run in self.noise.repeats)
         times, *others = sorted({self.noise.factor(run, kind) for run in self.noise.repeats for kind in ("local_norms", "gradients")})
         if others:

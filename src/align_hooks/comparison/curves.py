@@ -1,4 +1,4 @@
-"""Numbers of both runs at every step, with the limit of each difference."""
+"""Numbers of each run at every step, with the limit of each difference."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def curves(context: ComparisonContext, *, judged: bool) -> tuple[Curve, ...]:
     drawn = []
     for name, limit in CURVES.items():
         pairs = [values(getattr(ours, name), getattr(theirs, name)) for ours, theirs in context.pair.rows]
-        reference, candidate = [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
-        limits = [limit(context, step) for step in steps] if judged else []
-        if any(number is not None for number in (*reference, *candidate)):
+        if any(pair != (None, None) for pair in pairs):
+            limits = [limit(context, step) for step in steps] if judged else []
+            reference, candidate = zip(*pairs, strict=True)
             drawn.append(Curve(name, steps, reference, candidate, limits, noise(context, name, steps)))
     return tuple(drawn)
 
@@ -41,20 +41,20 @@ def noise(context: ComparisonContext, name: str, steps: Sequence[int]) -> list[f
     worst: list[float | None] = []
     for step in steps if repeats else ():
         reference, *numbers = (value(getattr(run.row(step), name, None)) for run in (context.pair.reference, *repeats))
-        apart = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
-        worst.append(max(apart, default=None))
+        differences = [relative_difference(reference, number) for number in numbers if reference is not None and number is not None]
+        worst.append(max(differences, default=None))
     return worst
 
 
 def of_one(rows: Sequence[ScalarRow]) -> tuple[Curve, ...]:
     """Return the curves of a single run."""
     curves = [Curve(name, [row.step for row in rows], [value(getattr(row, name)) for row in rows]) for name in CURVES]
-    return tuple(curve for curve in curves if any(number is not None for number in curve.reference))
+    return tuple(curve for curve in curves if {*curve.reference} - {None})
 
 
 def value(number: Rate | None) -> float | None:
     """Return one number of a row; the largest of learning rates that differ between groups."""
-    return float(np.max(number)) if isinstance(number, list) else None if number is None else float(number)
+    return None if number is None else float(np.max(number))
 
 
 def values(ours: Rate | None, theirs: Rate | None) -> tuple[float | None, float | None]:
@@ -65,7 +65,6 @@ def values(ours: Rate | None, theirs: Rate | None) -> tuple[float | None, float 
 
 
 def side(run: Run) -> RunSummary:
-    """Return what a report says of a run, beside what was compared."""
-    ranks = run.manifests.values()
-    sizes = {name: max(manifest.size(name) for manifest in ranks) for name in ("tp", "pp", "cp", "ep", "dp") if ranks}
+    """Return the summary of a run for a report."""
+    sizes = {name: max((manifest.size(name) for manifest in run.manifests.values()), default=1) for name in ("tp", "pp", "cp", "ep", "dp")}
     return RunSummary(str(run.path), run.facts, run.world_size, {name: size for name, size in sizes.items() if size > 1}, len(run.steps))

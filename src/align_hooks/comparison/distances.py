@@ -1,12 +1,15 @@
 """Distances between two runs, quantity by quantity.
 
 Findings take them between reference and candidate, noise between a reference and its repeat, so that a measured limit is of the very
-number that it limits."""
+number that it limits.
+
+Some gradients are nothing but rounding, such as a bias of all keys without rotary positions: softmax cancels it. Adam divides a gradient
+by its own size, so it updates these tensors too, in directions that no two layouts share, and their weights diverge."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +18,8 @@ from numpy.typing import NDArray
 from align_hooks.comparison.data import token_losses as tokens
 from align_hooks.comparison.data.routing import apart, shares
 from align_hooks.comparison.finding import Metric, Words, when
-from align_hooks.comparison.metrics import rounding_alone
 from align_hooks.comparison.metrics.limits import ROUNDED, weights_eps
-from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference, root_mean_square
-from align_hooks.comparison.metrics.streams import Moved, Task, measure, norm_of
+from align_hooks.comparison.metrics.measures import Moved, Task, distances, measure, norm_of, ratio, relative_difference, root_mean_square
 from align_hooks.messages import message
 from align_hooks.names.points import GRADIENT
 from align_hooks.process.work import ALONE, WorkPool
@@ -28,7 +29,6 @@ from align_hooks.record.reader import Run
 
 Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
-NO_NORMS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +50,25 @@ class Distance:
 
 
 Distances = Iterator[Distance]
+TIMES = 3.0
+"""Times by which the sizes of two honest updates may differ, beside their gradients' norms."""
+
+
+def of_numbers(name: str, reference: float, candidate: float) -> Distance:
+    """Return the distance of two numbers."""
+    return Distance(name, reference, candidate, relative_difference(reference, candidate), candidate / reference if reference else None)
 
 
 def of_losses(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
     """Yield loss and objective of two rows; the objective without its other terms where a side does not know these."""
     if ours is None or theirs is None:
         return
-    whole = ours.terms is not None and theirs.terms is not None
-    objectives = (row.objective_loss if whole or row.objective_loss is None else language_model(row) for row in (ours, theirs))
-    for key, (reference, candidate) in {"loss": (ours.loss, theirs.loss), "objective_loss": tuple(objectives)}.items():
-        if reference is not None and candidate is not None:
-            scale = candidate / reference if reference else None
-            yield Distance(key, reference, candidate, relative_difference(reference, candidate), scale)
-
-
-def language_model(row: ScalarRow) -> float | None:
-    """Return the language model's part of the objective."""
-    return None if row.objective_loss is None else row.objective_loss - sum((row.terms or {}).values())
+    if ours.loss is not None and theirs.loss is not None:
+        yield of_numbers("loss", ours.loss, theirs.loss)
+    if ours.objective_loss is not None and theirs.objective_loss is not None:
+        known = ours.terms is not None and theirs.terms is not None
+        reference, candidate = (0.0 if known else sum((row.terms or {}).values()) for row in (ours, theirs))
+        yield of_numbers("objective_loss", ours.objective_loss - reference, theirs.objective_loss - candidate)
 
 
 def of_terms(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
@@ -74,17 +76,15 @@ def of_terms(ours: ScalarRow | None, theirs: ScalarRow | None) -> Distances:
     if ours is None or theirs is None or ours.terms is None or theirs.terms is None:
         return
     for name in sorted({*ours.terms, *theirs.terms}):
-        reference, candidate = ours.terms.get(name, 0.0), theirs.terms.get(name, 0.0)
-        yield Distance(name, reference, candidate, relative_difference(reference, candidate), candidate / reference if reference else None)
+        yield of_numbers(name, ours.terms.get(name, 0.0), theirs.terms.get(name, 0.0))
 
 
 def token_losses(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Yield the distance of all token losses of a step together, of tokens with the same experts."""
-    if all(each.has("batches", step) for each in (reference, run)):
-        losses = tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))
-        if losses is not None:
-            distance, ours, theirs = distances(*losses)
-            yield Distance("token losses", ours, theirs, ratio(distance, ours))
+    known = all(each.has("batches", step) for each in (reference, run))
+    if known and (losses := tokens.compared(reference.batch(step), run.batch(step), apart(reference, run, step))):
+        distance, ours, theirs = distances(*losses)
+        yield Distance("token losses", ours, theirs, ratio(distance, ours))
 
 
 def routing(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
@@ -98,12 +98,10 @@ def local_norms(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
     if not all(each.has("local_norms", step) for each in (reference, run)):
         return
     ours, theirs = reference.local_norms(step), run.local_norms(step)
-    alone = rounding_alone.among(ours, theirs, eps)
+    rounding = among(ours, theirs, eps)
     for name in sorted(ours.keys() & theirs.keys()):
-        rounding = name in alone
-        error = 0.0 if rounding else relative_difference(ours[name], theirs[name])
-        scale = theirs[name] / ours[name] if ours[name] and not rounding else None
-        yield Distance(name, ours[name], theirs[name], error, scale)
+        values = ours[name], theirs[name]
+        yield Distance(name, *values, error=0.0) if name in rounding else of_numbers(name, *values)
 
 
 def gradients(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
@@ -123,32 +121,31 @@ def _of_tensors(kind: Metric, reference: Run, run: Run, step: int, work: WorkPoo
     """Yield every tensor that both have in one shape, by sketches where not both stored them."""
     if all(each.has(kind, step) for each in (reference, run)):
         ours, theirs = (getattr(each, kind.value)(step) for each in (reference, run))
-        norms = reference.weight_norms(step) if kind is Metric.WEIGHTS else NO_NORMS
+        norms = reference.weight_norms(step) if kind is Metric.WEIGHTS else {}
         yield from of_tensors(ours, theirs, message("distances.of_step", what=kind, step=when(step)), work, norms)
     elif all(each.has_sketches(kind, step) for each in (reference, run)):
         work.progress(message("distances.sketches", what=kind, step=when(step)))
         yield from of_sketches(reference.sketches(kind, step), run.sketches(kind, step))
 
 
-def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: WorkPool, norms: Mapping[str, float] = NO_NORMS) -> Distances:
+def of_tensors(ours: Tensors, theirs: Tensors, subject: Words, work: WorkPool, norms: Mapping[str, float] | None = None) -> Distances:
     """Return distances of two sets of tensors; ``subject`` names them in the progress, ``norms`` are recorded ones of the reference."""
     names = [name for name in ours if name in theirs and ours.shape(name) == theirs.shape(name)]
-    return measured(names, [Task(ours.whole(name), theirs.whole(name), norms.get(name)) for name in names], subject, work)
+    return measured({name: Task(ours.whole(name), theirs.whole(name), (norms or {}).get(name)) for name in names}, subject, work)
 
 
-def measured(names: Sequence[str], tasks: Sequence[Task], subject: Words, work: WorkPool) -> Distances:
+def measured(tasks: Mapping[str, Task], subject: Words, work: WorkPool) -> Distances:
     """Yield distances of pairs of tensors."""
-    results = work.map(measure, tasks, [task.bytes for task in tasks])
-    for index, name in enumerate(names):
-        work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
+    results = work.map(measure, [*tasks.values()], [task.bytes for task in tasks.values()])
+    for index, name in enumerate(tasks):
+        work.progress(message("distances.tensor", what=subject, name=name), index, len(tasks))
         found = next(results)
-        apart, norm, length = found.apart, found.reference, found.candidate
-        distance = Distance(name, norm, length, ratio(apart, norm), by_digest=found.by_digest)
-        if norm and length and math.isfinite(apart):
-            scale = (norm**2 + length**2 - apart**2) / (2 * norm**2)
+        difference, norm, length = found.difference, found.reference, found.candidate
+        scale = direction = None
+        if norm and length and math.isfinite(difference):
+            scale = (norm**2 + length**2 - difference**2) / (2 * norm**2)
             direction = math.sqrt(max(length**2 - (scale * norm) ** 2, 0.0)) / length
-            distance = replace(distance, scale=scale, direction=direction)
-        yield distance
+        yield Distance(name, norm, length, ratio(difference, norm), scale, direction, found.by_digest)
 
 
 def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
@@ -160,19 +157,18 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
     ours, theirs = reference.activations(step), run.activations(step)
     names = [name for name in ours if name in theirs.names and ours.width(name) == theirs.width(name)]
     floor = eps * max((ours[name].norm for name in names if name.endswith(GRADIENT)), default=0.0)
+    subject = message("distances.of_step", what=Metric.ACTIVATIONS, step=when(step))
     for index, name in enumerate(names):
-        subject = message("distances.of_step", what=Metric.ACTIVATIONS, step=when(step))
         work.progress(message("distances.tensor", what=subject, name=name), index, len(names))
         if ours[name].sketched and theirs[name].sketched:
             distance = next(of_sketches({name: ours[name].sketch}, {name: theirs[name].sketch}))
         else:
-            norms = ours[name].norm, theirs[name].norm
-            distance = Distance(name, *norms, relative_difference(*norms), norms[1] / norms[0] if norms[0] else None)
+            distance = of_numbers(name, ours[name].norm, theirs[name].norm)
         if ours.has_tensor(name) and theirs.has_tensor(name):
             reference_tensor, tensor = ours.tensor(name), theirs.tensor(name)
             if reference_tensor.shape == tensor.shape:
-                apart_by, norm, _ = distances(reference_tensor, tensor)
-                error = ratio(apart_by, norm) if math.isfinite(distance.error) else distance.error  # sums that contradict the tensors
+                difference, norm, _ = distances(reference_tensor, tensor)
+                error = ratio(difference, norm) if math.isfinite(distance.error) else distance.error  # sums that contradict the tensors
                 distance = replace(distance, error=error)
         small = name.endswith(GRADIENT) and max(distance.reference, distance.candidate) < floor
         yield replace(distance, error=0.0) if small else distance
@@ -181,20 +177,20 @@ def activations(reference: Run, run: Run, step: int, eps: float, work: WorkPool 
 def updates(reference: Run, run: Run, step: int, eps: float, work: WorkPool = ALONE) -> Distances:
     """Yield changes of the weights by the update of ``step``."""
     runs, rounding = (reference, run), max(map(weights_eps, (reference, run)))
-    alone = rounding_alone.norms(reference, run, step, eps)
+    small = rounding_norms(reference, run, step, eps)
     if all(each.has("weights", number) for each in runs for number in (step, step + 1)):
         found, sizes = _of_moved(reference, run, step, work)
     elif all(each.has_sketches("weights", number) for each in runs for number in (step, step + 1)):
         work.progress(message("distances.sketches_of_update", step=when(step)))
         before, after = ([each.sketches("weights", number) for each in runs] for number in (step, step + 1))
-        found = of_sketches(*map(change_of_sketches, before, after))
+        found = of_sketches(*map(_change_of_sketches, before, after))
         sizes = {name: math.sqrt(sketch[0]) for name, sketch in before[0].items()}
     else:
         return
     for distance in found:
         moved = distance.error * distance.reference if distance.reference else distance.candidate
         # neither what the weights' own type rounds away counts, nor what Adam makes of a gradient that is rounding
-        noise = distance.name in alone and rounding_alone.alike(alone[distance.name], (distance.reference, distance.candidate))
+        noise = distance.name in small and alike(small[distance.name], (distance.reference, distance.candidate))
         yield replace(distance, error=0.0) if noise or moved <= rounding * sizes[distance.name] else distance
 
 
@@ -202,17 +198,17 @@ def _of_moved(reference: Run, run: Run, step: int, work: WorkPool) -> tuple[Dist
     """Return distances of an update's changes, of tensors with one shape in all four states, and the reference's norms before."""
     states = before, _, _, _ = [each.weights(number) for each in (reference, run) for number in (step, step + 1)]
     shared = [name for name in before if all(name in state for state in states)]
-    names = [name for name in shared if len({state.shape(name) for state in states}) == 1]
-    moved = {name: [Moved(*(state.whole(name) for state in side)) for side in (states[:2], states[2:])] for name in names}
-    tasks = [Task(ours, theirs) for ours, theirs in moved.values()]
+    tasks: dict[str, Task] = {}
+    for name in (name for name in shared if len({state.shape(name) for state in states}) == 1):
+        old, new, others_old, others_new = (state.whole(name) for state in states)
+        tasks[name] = Task(Moved(old, new), Moved(others_old, others_new))
     sizes = reference.weight_norms(step)
-    lacking = [name for name in names if name not in sizes]
-    wholes = [before.whole(name) for name in lacking]
-    sizes |= zip(lacking, work.map(norm_of, wholes, [whole.bytes for whole in wholes]), strict=True)
-    return measured(names, tasks, message("distances.update", step=when(step)), work), sizes
+    lacking = {name: before.whole(name) for name in tasks if name not in sizes}
+    sizes |= zip(lacking, work.map(norm_of, [*lacking.values()], [whole.bytes for whole in lacking.values()]), strict=True)
+    return measured(tasks, message("distances.update", step=when(step)), work), sizes
 
 
-def change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
+def _change_of_sketches(before: Sketches, after: Sketches) -> Sketches:
     """Return the sketches of what changed; a squared sum does not add up, and is estimated as the mean square of the signed ones."""
     changed = {name: after[name][1:] - before[name][1:] for name in before if name in after}
     return {name: np.concatenate([[np.mean(np.square(sums))], sums]) for name, sums in changed.items()}
@@ -242,6 +238,40 @@ def of_sketches(ours: Sketches, theirs: Sketches) -> Distances:
 def error_of_sketches(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     """Return the relative distance of two tensors by their sketches."""
     return next(of_sketches({"": ours}, {"": theirs})).error
+
+
+def rounding_norms(reference: Run, run: Run, step: int, eps: float) -> dict[str, tuple[float, float]]:
+    """Return :func:`among` of the gradient norms (L2) of both sides; empty where a side recorded none."""
+    known = all(each.has("local_norms", step) for each in (reference, run))
+    return among(reference.local_norms(step), run.local_norms(step), eps) if known else {}
+
+
+def among(ours: Mapping[str, float], theirs: Mapping[str, float], eps: float) -> dict[str, tuple[float, float]]:
+    """Return both norms of each tensor that rounding made: both below ``eps`` times the reference's largest, and not both 0."""
+    least = eps * max(ours.values(), default=0.0)
+    return {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys() if 0 < max(ours[name], theirs[name]) < least}
+
+
+def alike(gradients: tuple[float, float], updates: tuple[float, float]) -> bool:
+    """Return whether Adam makes updates of such sizes of gradients of such norms."""
+    # from the whole rate, which has one size, to proportional, below Adam's epsilon; no tensor that is not updated
+    (small, least), (large, most) = sorted(zip(gradients, updates, strict=True))
+    return least <= TIMES * most and most * small <= TIMES * least * large
+
+
+def rounding_drift(reference: Run, run: Run, step: int, eps: float) -> dict[str, float]:
+    """Return the distance (L2) by which the sides may have moved each tensor whose gradient was rounding at every known step before."""
+    found: set[str] | None = None
+    rates = 0.0  # each element moves by the whole learning rate at a step, either way
+    for row in reference.rows:
+        if row.step >= step or found == set():
+            break
+        rates += 0.0 if row.learning_rate is None else float(np.max(row.learning_rate))
+        if all(each.has("local_norms", row.step) for each in (reference, run)):
+            names = rounding_norms(reference, run, row.step, eps).keys()
+            found = set(names) if found is None else found & names
+    sizes = {shard.name: math.prod(shard.shape) for rank in reference.manifests for shard in reference.shards(rank)} if found else {}
+    return {name: 2 * rates * math.sqrt(sizes[name]) for name in found or () if name in sizes}
 
 
 MEASURED: dict[str, Callable[..., Distances]] = {

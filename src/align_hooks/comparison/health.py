@@ -43,13 +43,11 @@ class Rank:
     rank: int
     host: str
     place: str
-    """Its coordinates along the axes with more than one rank; ``-`` without any."""
+    """Coordinates along the axes with more than one rank; ``-`` without any."""
     ended: Words
-    """How it ended."""
     hooks: Mapping[str, HookCount]
-    """Name of a hook to how often it fired."""
     recorded: Mapping[str, int]
-    """Kind to how many it recorded."""
+    """Kind to the number of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +60,15 @@ class Health:
     holds: Sequence[Holding]
     ranks: tuple[Rank, ...]
     problems: tuple[Problem, ...]
-    """Why the run is incomplete."""
     checked: Words
-    """What the record was checked by."""
     contradictions: tuple[Finding, ...]
-    """What the record says twice and differently."""
+    """Differences between two accounts of one quantity in the record."""
     remarks: tuple[Words, ...]
     unwell: bool
     """Whether a remark is a fault."""
     curves: tuple[Curve, ...]
     contradicted: Words | None = None
-    """What the contradictions come from; None without any."""
+    """Causes of the contradictions, the layout of the ranks or the script's own loss function; None without any."""
 
     @property
     def condition(self) -> Condition:
@@ -88,9 +84,11 @@ class Health:
 
 
 def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], verified: Words | None = None) -> Health:
-    """Judge a run made by ``open_run``; ``not_whole`` are problems of incomplete files, ``verified`` says what digests agree with."""
+    """Judge a run made by ``open_run``; ``not_whole`` are problems of incomplete files, ``verified`` describes the check of digests."""
     rows, check = run.rows, run.self_check
-    faults = list(not_finite(rows))
+    faults, verification = list(not_finite(rows)), [] if verified is None else [verified]
+    causes = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
+    contradicted = [message(id) for id, found in causes.items() if found]
     return Health(
         side=side(run),
         planned=run.facts.planned_steps,
@@ -99,10 +97,10 @@ def health(run: Run, holds: Sequence[Holding], not_whole: Sequence[Problem], ver
         problems=(*run.problems, *not_whole),
         checked=checked(check, asked=bool(run.asked(LOCAL_NORMS.name))) if run.manifests else message("health.made_by_hand"),
         contradictions=tuple(contradictions(check.contradictions)),
-        remarks=(*faults, *of_data(run), *([] if verified is None else [verified]), *remarks(run, rows)),
+        remarks=(*faults, *of_data(run), *verification, *remarks(run, rows)),
         unwell=bool(faults),
         curves=of_one(rows),
-        contradicted=contradicted(check),
+        contradicted=sentences(*contradicted) if contradicted else None,
     )
 
 
@@ -114,25 +112,17 @@ def described(run: Run, rank: int) -> Rank:
 
 
 def checked(check: SelfCheck, *, asked: bool = False) -> Words:
-    """Say what a record was checked by; ``asked`` says whether norms were asked for."""
+    """Describe the checks of a record; ``asked`` says whether norms were asked for."""
     copies, count, every = copies_alike(check.copies), len(check.steps), len(check.steps) + len(check.unchecked)
-    if not every:
-        return message("health.no_norms_of_any_step" if asked else "health.no_norms", copies=copies)
-    return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
-
-
-def contradicted(check: SelfCheck) -> Words | None:
-    """Say what contradictions come from: the layout of the ranks, or the script's own loss function."""
-    ids = {"health.contradicts_itself": check.of_layout, "health.weighs_otherwise": check.of_losses}
-    known = [message(id) for id, found in ids.items() if found]
-    return sentences(*known) if known else None
+    if every:
+        return message("health.norms", count=count, every=every, error=check.inexact, copies=copies)
+    return message("health.no_norms_of_any_step" if asked else "health.no_norms", copies=copies)
 
 
 def not_finite(rows: Sequence[ScalarRow]) -> Iterator[Words]:
     """Yield a remark for losses, and for norms of updates that were not skipped, that are NaN or infinite."""
     for name, quantity in (("loss", Metric.LOSS), ("grad_norm", Metric.GRAD_NORM)):
-        bad = [row.step for row in rows if not math.isfinite(getattr(row, name) or 0.0) and not row.skipped]
-        if bad:
+        if bad := [row.step for row in rows if not math.isfinite(getattr(row, name) or 0.0) and not row.skipped]:
             yield message("health.not_finite", quantity=quantity, count=len(bad), first=when(bad[0]))
 
 
@@ -142,8 +132,7 @@ def remarks(run: Run, rows: Sequence[ScalarRow]) -> Iterator[Words]:
         yield message("health.no_family", what=of_no_family(run.facts.model))
     if names := unknown_of(run.facts.model):
         yield message("health.unknown_settings", names=terms(names))
-    losses = [row.loss for row in rows if row.loss is not None]
-    if losses:
+    if losses := [row.loss for row in rows if row.loss is not None]:
         yield message("health.losses", first=float(losses[0]), last=float(losses[-1]), count=len(rows))
     if names := run.stale_main_parameters:
         yield message("health.stale_main_parameters", count=len(names), first=names[0])
@@ -153,11 +142,9 @@ def remarks(run: Run, rows: Sequence[ScalarRow]) -> Iterator[Words]:
         yield message("health.distilled", names=terms(run.facts.distilled.left_out))
     for weakness in run.storage_limitations:
         yield message("run.storage_limitations", weakness=weakness)
-    skipped = [row.step for row in rows if row.skipped]
-    if skipped:
+    if skipped := [row.step for row in rows if row.skipped]:
         yield message("health.skipped", count=len(skipped), first=when(skipped[0]))
-    seconds = [row.seconds for row in rows[1:] if row.seconds]
-    if seconds:
+    if seconds := [row.seconds for row in rows[1:] if row.seconds]:
         yield message("health.seconds", seconds=float(median(seconds)))
     if run.facts.overrides:
         yield message("health.overrides", count=len(run.facts.overrides))

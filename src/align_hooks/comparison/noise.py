@@ -2,14 +2,10 @@
 
 A repeat runs on another machine or layout, or with every weight moved by one eps (``ALIGN_HOOKS_PERTURB``). A candidate's limit is
 :data:`FACTOR` times the repeats' worst error, tensor by tensor and step by step, and at least a part of the default (:data:`LEAST`), for
-one draw may happen to be small. A norm is a single number too: its limit is at least the median of all norms.
-
-In bfloat16 and float16 tensors of a repeat with moved weights count once and not three times: sums are taken in fp32 there, so that all
-the rounding of a step is less than one eps a weight. On the model of the zoo it is 0.15 (median) to 0.25 of that in the gradients, by the
-same run in fp32; in fp32, where sums round too, an honest pair is at 0.9.
+one draw may happen to be small. Free-running steps, where one draw says little, are never judged more strictly than by default.
 
 A run that is no repeat must not make faults honest: it is refused where its record shows another run, and no limit exceeds :data:`MOST`
-times its default. Free-running steps, where one draw says little, are never judged more strictly than by default."""
+times its default."""
 
 from __future__ import annotations
 
@@ -22,17 +18,19 @@ from typing import TypeAlias
 
 from align_hooks.comparison.data.batches import differences
 from align_hooks.comparison.distances import MEASURED, weights
-from align_hooks.comparison.finding import Value, Words, when
+from align_hooks.comparison.finding import Words, when
 from align_hooks.comparison.findings import rates_equal
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings, show
-from align_hooks.messages import Argument, Joined, Message, message
+from align_hooks.messages import Joined, Message, message
 from align_hooks.process.work import ALONE, WorkPool
 from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.reader import Run
 
+# In half precision sums are in fp32, so all the rounding of a step is less than one eps a weight: 0.15 (median) to 0.25 of that in the
+# gradients of the zoo's model, by the same run in fp32; in fp32, where sums round too, an honest pair is at 0.9.
 FACTOR, MOVED_IN_HALF = 3.0, 1.0
-"""Times what a repeat differs by, and times what a repeat with moved weights does in half precision."""
+"""Times the error of a repeat, and times that of many numbers of a repeat with moved weights in half precision."""
 LEAST = {"token_losses": 0.25, "local_norms": 0.125, "gradients": 0.125, "activations": 0.125}
 """The smallest measured limit, of the default. A loss is one number, which a draw may leave where it was: never less than the default."""
 MOST = 100.0
@@ -60,11 +58,11 @@ class Noise:
     @cached_property
     def problem(self) -> Message | None:
         """Return which run is no repeat, and why; None where all are."""
+        sides = [side.path.resolve() for side in self.pair.runs]
         for run in self.repeats:
-            why = unlike(self.pair.reference, run, self.pair.limits.eps)
-            if run.path.resolve() in [side.path.resolve() for side in self.pair.runs]:
-                why = message("noise.compared_itself")
-            if why:
+            why = why_no_repeat(self.pair.reference, run, self.pair.limits.eps)
+            why = message("noise.compared_itself") if run.path.resolve() in sides else why
+            if why is not None:
                 return message("noise.no_repeat", path=str(run.path), reference=str(self.pair.reference.path), why=why)
         return None
 
@@ -78,15 +76,15 @@ class Noise:
         if name not in allowed or not any(allowed.values()):  # a repeat that is the same to the bit measured nothing
             return default
         least = default * (LEAST.get(kind, 1.0) if self.pair.is_exact(step) else 1.0)
-        among = median(allowed.values()) if kind == "local_norms" else 0.0
-        return min(max(allowed[name], among, least), MOST * default)
+        usual = median(allowed.values()) if kind == "local_norms" else 0.0  # a single number may happen to be close
+        return min(max(allowed[name], usual, least), MOST * default)
 
     def limits(self, kind: str, step: int, default: float) -> Callable[[str], float]:
         """Return :meth:`limit` as a function of the name."""
         return partial(self.limit, kind, step, default=default)
 
     def measured(self) -> dict[str, dict[str, float]]:
-        """Return all measured errors, ``kind of step N`` to name to error, as they are kept with a verdict."""
+        """Return all measured errors, ``kind of step N`` to name to error."""
         return {f"{kind} of step {step}": dict(errors) for (kind, step), (errors, _) in sorted(self._seen.items()) if errors}
 
     def rows(self) -> list[list[tuple[ScalarRow, ScalarRow]]]:
@@ -111,8 +109,8 @@ class Noise:
         return errors, allowed
 
 
-def unlike(reference: Run, run: Run, eps: float) -> Words | None:
-    """Say why a run is no repeat of the reference; None where it is."""
+def why_no_repeat(reference: Run, run: Run, eps: float) -> Words | None:
+    """Return why a run is no repeat of the reference; None where it is one."""
     if run.missing is not None:
         return run.missing.message
     if reference.steps[:1] != run.steps[:1]:
@@ -124,28 +122,23 @@ def unlike(reference: Run, run: Run, eps: float) -> Words | None:
 
 
 def _other_settings(reference: Run, run: Run) -> Message | None:
-    """Say which setting of the model or the optimizer, or which learning rate, differs."""
+    """Name the first differing setting of the model or the optimizer, or learning rate."""
     ours, theirs = reference.facts, run.facts
     optimizers = hyper_parameters(ours.optimizer, theirs.optimizer) if ours.optimizer and theirs.optimizer else []
     for finding in model_settings(ours.model, theirs.model) + argument_settings(ours, theirs) + optimizers:
         if not finding.name:  # it is about parameters, and not a setting with a value
             return message("noise.optimizer", what=finding.what)
-        return message("noise.setting", what=finding.what, reference=_told(finding.reference), candidate=_told(finding.candidate))
-    rates = {row.step: row.learning_rate for row in run.rows}
-    for row in reference.rows:
-        rate, repeated = row.learning_rate, rates.get(row.step)
-        if rate is not None and repeated is not None and not rates_equal(rate, repeated):
-            return message("noise.learning_rate", step=when(row.step), reference=show(rate), candidate=show(repeated))
+        # words, such as *none*, stay a message, which each language words itself
+        values = [value if isinstance(value, Message | Joined) else show(value) for value in (finding.reference, finding.candidate)]
+        return message("noise.setting", what=finding.what, reference=values[0], candidate=values[1])
+    for step, rate, repeated in Pair(reference, run).numbers("learning_rate"):
+        if not rates_equal(rate, repeated):
+            return message("noise.learning_rate", step=when(step), reference=show(rate), candidate=show(repeated))
     return None
 
 
-def _told(value: Value) -> Argument:
-    """Return a value for a sentence: words, such as *none*, stay a message, which each language words itself."""
-    return value if isinstance(value, Message | Joined) else show(value)
-
-
 def _other_batch(reference: Run, run: Run) -> Message | None:
-    """Say which batch differs, of the steps of which both are recorded."""
+    """Name the first batch that differs, of the steps of which both are recorded."""
     for step in sorted(set(reference.batch_steps()) & set(run.batch_steps())):
         digests = _digests(reference, step)
         if not digests or digests != _digests(run, step):
@@ -156,15 +149,15 @@ def _other_batch(reference: Run, run: Run) -> Message | None:
 
 
 def _other_weights(reference: Run, run: Run, eps: float) -> Message | None:
-    """Say which initial weight is further from the reference's than a repeat moves one."""
-    distances = list(weights(reference, run, reference.steps[0], eps)) if reference.steps else []
-    far = [distance.name for distance in distances if not distance.error <= MOVED * eps]
-    return message("noise.weights", name=far[0]) if far else None
+    """Name the first initial weight that is further from the reference's than a repeat moves one."""
+    distances = weights(reference, run, reference.steps[0], eps) if reference.steps else ()
+    far = next((distance.name for distance in distances if not distance.error <= MOVED * eps), None)
+    return None if far is None else message("noise.weights", name=far)
 
 
 def _digests(run: Run, step: int) -> dict[int, dict[str, str]]:
     """Return rank to name to digest of a step's inputs; token losses are no input."""
     return {
-        rank: {name: stored.sha256 for name, stored in fed.arrays.items() if name != "token_losses"}
-        for rank, fed in run.batch_descriptions(step).items()
+        rank: {name: stored.sha256 for name, stored in batch.arrays.items() if name != "token_losses"}
+        for rank, batch in run.batch_descriptions(step).items()
     }

@@ -1,21 +1,22 @@
-"""Two runs side by side: the steps and records that they have in common, and where both stand on the same weights."""
+"""Two runs side by side: their common steps and records, and the steps on equal weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from align_hooks.comparison.data.routing import is_given
 from align_hooks.comparison.distances import weights
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
-from align_hooks.comparison.metrics.streams import Task, measure
+from align_hooks.comparison.metrics.measures import Task, measure
 from align_hooks.messages import Message, Side, message
-from align_hooks.quantities.kind import Quantity
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
 from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.reader import Run
@@ -58,11 +59,9 @@ class Pair:
     @property
     def has_one_layout(self) -> bool:
         """Return whether both have one framework and the same ranks at the same places, so that rank can be compared with rank."""
-        ours, theirs = self.runs
-        if (ours.facts.framework, ours.world_size) != (theirs.facts.framework, theirs.world_size) or not ours.manifests:
-            return False
-        others = theirs.manifests
-        return all(rank in others and others[rank].place == manifest.place for rank, manifest in ours.manifests.items())
+        ours, theirs = ({rank: manifest.place for rank, manifest in run.manifests.items()} for run in self.runs)
+        kinds = {(run.facts.framework, run.world_size) for run in self.runs}
+        return len(kinds) == 1 and ours != {} and ours.items() <= theirs.items()
 
     @property
     def compute_types(self) -> list[str | None]:
@@ -75,7 +74,7 @@ class Pair:
         return any(run.facts.training.draws for run in self.runs)
 
     @property
-    def unlike_types(self) -> tuple[str, str] | None:
+    def differing_types(self) -> tuple[str, str] | None:
         """Return both compute types where they are known and differ, else None."""
         ours, theirs = self.compute_types
         return (ours, theirs) if ours and theirs and ours != theirs else None
@@ -93,17 +92,16 @@ class Pair:
     @property
     def dumped(self) -> dict[Side, str]:
         """Return the sides whose record was made from another tool's dump, and the tool."""
-        said = {side: run.facts.converted for side, run in self.sides}
-        return {side: str(facts.get("tool")) for side, facts in said.items() if isinstance(facts, dict) and "dump" in facts}
+        facts = {side: run.facts.converted for side, run in self.sides}
+        return {side: str(table.get("tool")) for side, table in facts.items() if isinstance(table, dict) and "dump" in table}
 
     @cached_property
     def resolution(self) -> float:
         """Return the rounding of printed losses relative to the smallest of them; 0 where both were recorded."""
-        open_digits = self.resolution_of("loss")
-        if not open_digits:
+        if not (rounding := self.resolution_of("loss")):
             return 0.0
-        losses = [abs(loss) for pair in self.rows for row in pair if (loss := row.loss) and math.isfinite(loss)]
-        return open_digits / min(losses) if losses else 0.0
+        losses = (abs(loss) for pair in self.rows for row in pair if (loss := row.loss) and math.isfinite(loss))
+        return rounding / min(losses, default=math.inf)
 
     def resolution_of(self, quantity: str) -> float:
         """Return the relative rounding of printed ``local_norms`` or ``learning_rate``; 0 where both were recorded."""
@@ -112,8 +110,7 @@ class Pair:
     @property
     def layers(self) -> int:
         """Return the number of layers of the deeper model; 0 where no run says."""
-        counts = [run.facts.model.get("num_hidden_layers") for run in self.runs]
-        return max((count for count in counts if type(count) is int), default=0)
+        return max((count for run in self.runs if type(count := run.facts.model.get("num_hidden_layers")) is int), default=0)
 
     def pieces(self, run: Run) -> dict[str, tuple[int, ...]]:
         """Return name to shape of everything in a run's parameter tables."""
@@ -124,7 +121,7 @@ class Pair:
         """Return, for two frameworks, each run's tensors that have only that framework's own names."""
         if self.reference.facts.side == self.candidate.facts.side:
             return {}
-        own = {side: {shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own} for side, run in self.sides}
+        own = {side: [shard.name for rank in run.manifests for shard in run.shards(rank) if shard.own] for side, run in self.sides}
         return {side: frozenset(names) for side, names in own.items() if names}
 
     @cached_property
@@ -132,16 +129,14 @@ class Pair:
         """Return the tensors of either run that the other framework does not know."""
         return frozenset[str]().union(*self.nameless.values())
 
-    # ---- what was asked and what is there
-
     def steps(self, kind: str) -> list[int]:
-        """Return the steps for which both runs recorded ``kind``; weights N where a common step leads from or to them."""
+        """Return the steps of which both runs recorded ``kind``; weights N where a common step leads from or to these."""
         return self._common(kind, lambda run: run.steps_of(kind))
 
     def sketched(self, kind: str) -> list[int]:
         """Return the steps of which both runs have sketches of ``kind``, and not both the tensors."""
         sketches = self._common(kind, lambda run: run.sketch_steps(kind)) if kind in SKETCHES else []
-        return sorted({*sketches} - {*self.steps(kind)}) if sketches else []
+        return sorted({*sketches}.difference(self.steps(kind))) if sketches else []
 
     def both_stored(self, kind: str, step: int) -> bool:
         """Return whether both runs have ``kind`` of a step, in constant time."""
@@ -163,39 +158,29 @@ class Pair:
         return {ours.step for ours, theirs in self.rows if ours.skipped and theirs.skipped}
 
     def gaps(self, kind: str) -> list[Message]:
-        """Describe what both runs were asked for, could have recorded, and at least one lacks."""
-        gaps = self._lacking(BY_NAME[kind], "gaps.lacks", lambda run: run.steps_of(kind))
+        """Describe the steps that both runs were asked for and could have recorded, and that at least one lacks."""
+        sources = [("gaps.lacks", BY_NAME[kind], [set(run.steps_of(kind)) for run in self.runs])]
         if kind in SKETCHES:
-            gaps += self._lacking(SKETCHES[kind], "gaps.lacks_sketches", lambda run: run.sketch_steps(kind))
+            sources.append(("gaps.lacks_sketches", SKETCHES[kind], [set(run.sketch_steps(kind)) for run in self.runs]))
+        gaps = []
+        for id, quantity, known in sources:
+            ours, theirs = (run.asked(quantity.variable) for run in self.runs)
+            wanted = {step for step in quantity.possible(self._made) if step in ours and step in theirs}
+            lost = {side: sorted(wanted - steps) for (side, _), steps in zip(self.sides, known, strict=True) if wanted - steps}
+            gaps += [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items()]
         return gaps
-
-    def _lacking(self, kind: Quantity, id: str, steps_of: Callable[[Run], list[int]]) -> list[Message]:
-        wanted = kind.possible(self._made)
-        for asked in self._asked(kind):
-            wanted = {step for step in wanted if step in asked}
-        lost = {side: sorted(wanted - set(steps_of(run))) for side, run in self.sides}
-        return [message(id, side=side, count=len(steps), all=len(wanted), step=when(steps[0])) for side, steps in lost.items() if steps]
 
     def why_not(self, kind: str) -> Message:
         """Say why there is nothing of ``kind`` to compare."""
         kinds = [BY_NAME[kind], *([SKETCHES[kind]] if kind in SKETCHES else [])]
-        asked = [any(wanted) for wanted in zip(*map(self._asked, kinds), strict=True)]
-        if all(asked):
+        asked = [side for side, run in self.sides if any(run.asked(each.variable) for each in kinds)]
+        if len(asked) == len(self.runs):
             return message("gaps.skipped" if self.skipped and BY_NAME[kind].of_gradients else "gaps.different_steps")
-        recorded = [side for (side, _), wanted in zip(self.sides, asked, strict=True) if wanted]
-        return message("gaps.one_recorded", side=recorded[0]) if recorded else message("gaps.neither_recorded")
+        return message("gaps.one_recorded", side=asked[0]) if asked else message("gaps.neither_recorded")
 
     def is_taught(self, step: int) -> bool:
         """Return whether blocks of one run were given, at a step, the inputs of the other's."""
-        ours, theirs = (run.facts.taught for run in self.runs)
-        return any(
-            step in taught.steps and taught.run_id is not None and taught.run_id == run.facts.run_id
-            for taught, run in ((theirs, self.reference), (ours, self.candidate))
-        )
-
-    def _asked(self, kind: Quantity) -> list[Container[int]]:
-        """Return the steps at which each run was asked for ``kind``."""
-        return [run.asked(kind.variable) for run in self.runs]
+        return is_given(*self.runs, step, "taught") and not all(step in run.facts.taught.steps for run in self.runs)
 
     @cached_property
     def _made(self) -> set[int]:
@@ -206,27 +191,25 @@ class Pair:
         """Return the common steps at which ranks of one layout may differ in ``random`` or ``state``; elsewhere the texts are equal."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
-        unlike = np.zeros(len(steps), bool)
+        differing = np.zeros(len(steps), bool)
         for rank, of_rank in ours.items():
             other = theirs[rank]
-            unlike |= of_rank["kept"] | other["kept"] | (of_rank[column] != other[column])
-        return [step for step, apart in zip(steps, unlike.tolist(), strict=True) if apart]
+            differing |= of_rank["kept"] | other["kept"] | (of_rank[column] != other[column])
+        return [step for step, differs in zip(steps, differing.tolist(), strict=True) if differs]
 
     def tokens(self) -> tuple[list[int], list[int]]:
-        """Return common steps by the digests of tokens that the same ranks of both runs have: those known, and those that differ."""
+        """Return the common steps of which the same ranks of both runs have digests of tokens, and those whose digests differ."""
         steps = sorted(self._made)
         ours, theirs = (run.columns(steps) for run in self.runs)
-        known, alone, apart = np.zeros((3, len(steps)), bool)
+        both, one_only, differing = np.zeros((3, len(steps)), bool)
         for rank, of_rank in ours.items():
             mine, other = of_rank["token_digest"], theirs[rank]["token_digest"]
             here, there = mine > 0, other > 0
-            known |= here & there
-            alone |= here != there
-            apart |= here & there & (mine != other)
+            both |= here & there
+            one_only |= here != there
+            differing |= here & there & (mine != other)
         at = np.array(steps, np.int64)
-        return at[known & ~alone].tolist(), at[apart].tolist()
-
-    # ---- where both stand on the same weights
+        return at[both & ~one_only].tolist(), at[differing].tolist()
 
     @property
     def first(self) -> int | None:
@@ -234,42 +217,35 @@ class Pair:
         return self.rows[0][0].step if self.rows else None
 
     def is_exact(self, step: int) -> bool:
-        """Return whether both runs stand on the same weights: at the start, by equal records, or by a rate of 0 since."""
+        """Return whether both runs have the same weights at a step: at the start, by equal records, or by a rate of 0 since."""
         return step in self._exact
 
     @cached_property
-    def handed(self) -> list[int]:
+    def after_injected(self) -> list[int]:
         """Return weights N whose every update before used the same gradients in both runs: either run's, or a third run's."""
-        ours, theirs = (run.facts.injected for run in self.runs)
-        of_candidate = ours.steps if ours.run_id and ours.run_id == self.candidate.facts.run_id else ()
-        of_reference = theirs.steps if theirs.run_id and theirs.run_id == self.reference.facts.run_id else ()
-        of_a_third = {*ours.steps} & {*theirs.steps} if ours.run_id and ours.run_id == theirs.run_id else ()
-        steps = max(of_candidate, of_reference, of_a_third, key=len)
-        until = next((index for index, (row, _) in enumerate(self.rows) if row.step not in steps), len(self.rows))
-        known = self.known("weights")
-        return [row.step + 1 for row, _ in self.rows[:until] if row.step + 1 in known]
+        injected = takewhile(lambda pair: is_given(*self.runs, pair[0].step, "injected"), self.rows)
+        return sorted({row.step + 1 for row, _ in injected}.intersection(self.known("weights")))
 
     @cached_property
     def still(self) -> set[int]:
         """Return the steps before which no update since the start moved the weights: all rates were 0."""
         still: set[int] = set()
-        for ours, theirs in self.rows:
-            still.add(ours.step)
-            if _any_rate(ours) or _any_rate(theirs):
+        for pair in self.rows:
+            still.add(pair[0].step)
+            if _moves(pair):
                 return still
-        return still | ({self.rows[-1][0].step + 1} if self.rows else set())
+        return still | {ours.step + 1 for ours, _ in self.rows[-1:]}
 
     @cached_property
     def _exact(self) -> set[int]:
-        starts = [run.steps[0] for run in self.runs if run.steps]
-        same = len(starts) == 2 and starts[0] == starts[1]
-        equal = {step for step in self.known("weights") if self._weights_equal(step)}
+        ours, theirs = (run.steps[:1] for run in self.runs)
+        same, known = ours == theirs != [], set(self.known("weights"))
         exact: set[int] = set()
-        for ours, theirs in self.rows:
-            same = same or ours.step in equal
-            if same:
-                exact.add(ours.step)
-            same = same and not _any_rate(ours) and not _any_rate(theirs)
+        for pair in self.rows:
+            step = pair[0].step
+            if same or (step in known and self._weights_equal(step)):
+                exact.add(step)
+            same = step in exact and not _moves(pair)
         return exact
 
     def _weights_equal(self, step: int) -> bool:
@@ -281,10 +257,9 @@ class Pair:
         if set(ours) != set(theirs) or any(ours.shape(name) != theirs.shape(name) for name in ours):
             return False
         tasks = [Task(ours.whole(name), theirs.whole(name)) for name in ours]
-        return all(measure(task).apart == 0.0 for task in tasks if not task.equal_by_digest)
+        return all(measure(task).difference == 0.0 for task in tasks if not task.equal_by_digest)
 
 
-def _any_rate(row: ScalarRow) -> bool:
-    """Return whether the step's update could move a weight."""
-    rates = row.learning_rate
-    return not row.skipped and (any(rates) if isinstance(rates, list) else rates != 0)
+def _moves(rows: tuple[ScalarRow, ScalarRow]) -> bool:
+    """Return whether a step's update could move a weight of either run."""
+    return any(not row.skipped and (any(rates) if isinstance(rates := row.learning_rate, list) else rates != 0) for row in rows)

@@ -45,10 +45,10 @@ def compare(
     for run in (*pair.runs, *noise):
         run.read_ahead(work)
     context = ComparisonContext(pair, Noise(pair, noise, work), tuple(allow_missing), work, decode=decode)
-    stages = climbed(context, [stage for stage in LADDER if stage.is_before_numbers])
+    stages = run_stages(context, [stage for stage in LADDER if stage.is_before_numbers])
     comparable = stages[0].status is not Status.NOT_COMPARABLE
     if comparable:  # tensors of two different models cannot be compared
-        stages += climbed(context, [stage for stage in LADDER if not stage.is_before_numbers])
+        stages += run_stages(context, [stage for stage in LADDER if not stage.is_before_numbers])
     deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
     stages, symptom = opened(stages, first_symptom(stages, pair.first), context)
@@ -72,11 +72,10 @@ def compare(
     )
 
 
-def climbed(context: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
-    """Run stages one after the other, without those of which neither model has anything."""
-    results: list[StageResult] = []
+def run_stages(context: ComparisonContext, stages: Sequence[Stage]) -> list[StageResult]:
+    """Run stages one after the other, without those that neither model is concerned by."""
+    results = []
     for index, stage in enumerate(stages):
         context.work.progress(stage.title, index, len(stages))
-        result = stage.compare(context)
-        results += [] if result is None else [result]
-    return results
+        results.append(stage.compare(context))
+    return [result for result in results if result is not None]

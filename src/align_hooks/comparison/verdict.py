@@ -15,17 +15,10 @@ from align_hooks.record.format.schema import Facts
 
 
 class Judgement(Enum):
-    """How a command that judges ends: in words, and with an exit code of the contract."""
+    """The end of a command that judges: its text for people, and its exit code for scripts."""
 
-    @property
-    def text(self) -> str:
-        """As people read it."""
-        return str(self.value[0])
-
-    @property
-    def exit_code(self) -> int:
-        """As scripts read it."""
-        return int(self.value[1])
+    def __init__(self, text: str, exit_code: int) -> None:
+        self.text, self.exit_code = text, exit_code
 
 
 class Verdict(Judgement):
@@ -39,32 +32,32 @@ class Verdict(Judgement):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What to suspect: a tensor, a setting, or what several findings have in common. ``name`` is the canonical name of the tensor or the
-    name of the setting, empty of what is neither."""
+    """A tensor, a setting, or a pattern of several findings."""
 
     what: Words | str
     name: str = ""
+    """The canonical name of the tensor or the name of the setting; empty for a pattern."""
 
     @property
     def id(self) -> str:
-        """The id of its message, or of the first of several; empty where it is a name alone."""
+        """Return the id of the message, or of the first of several; empty for a name."""
         first = self.what.parts[0] if isinstance(self.what, Joined) else self.what
         return first.id if isinstance(first, Message) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Where a fault sits, and what it likely is."""
+    """The place of a fault, and its likely causes."""
 
     place: FaultLocation
     suspects: tuple[Suspect, ...]
-    """What to suspect, the likeliest first."""
+    """The likeliest first."""
     likely: tuple[Words, ...]
-    """The causes in words, with what is not ruled out and what acts later."""
+    """The causes in words, with those not ruled out and those that act later."""
     causes: tuple[str, ...] = ()
-    """The causes by their ids, the likeliest first."""
+    """Ids of the causes, the likeliest first."""
     side_is_open: bool = False
-    """Whether nothing on record says which of the two sides is the wrong one."""
+    """Whether the records do not show which side is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +65,16 @@ class Criterion:
     """One line of the guide's acceptance standard."""
 
     name: str
-    """For programs."""
     what: Words
     passed: bool | None
-    """None where nothing could be judged."""
+    """None without a value to judge."""
     value: Words
     own: Words | None = None
-    """What repeats of the reference differ by; None without one."""
+    """Difference of the reference's repeats; None without any."""
 
     @property
     def found(self) -> Words:
-        """What was measured, and beside it the reference's own."""
+        """Return the measured value, and the repeats' own beside it."""
         return sentences(self.value, message("acceptance.own", value=self.own) if self.own is not None else None)
 
 
@@ -93,60 +85,56 @@ class Curve:
     name: str
     steps: Sequence[int]
     reference: Sequence[float | None]
-    """A value a step; None where it is not on record."""
+    """A value a step; None where not on record."""
     candidate: Sequence[float | None] = ()
-    """Empty where there is one run only."""
+    """As the reference's; empty for a single run."""
     limits: Sequence[float] = ()
-    """Those of the relative difference, a step each; empty where there is none."""
+    """Of the relative difference, one a step; empty without limits."""
     noise: Sequence[float | None] = ()
-    """The largest relative difference that repeats of the reference showed; empty without repeats."""
+    """Largest relative difference of the reference's repeats, one a step; empty without repeats."""
 
     @property
     def differences(self) -> list[float | None]:
-        """The candidate's values less the reference's, relative to the reference's, a step; None where either is."""
+        """Return the signed relative difference of each step; None without both values."""
         pairs = zip(self.reference, self.candidate, strict=False)
         return [None if ours is None or theirs is None else relative(ours, theirs) for ours, theirs in pairs]
 
 
 def relative(reference: float, candidate: float) -> float:
-    """The candidate's number less the reference's, relative to the reference's size; not relative where that is 0."""
-    difference = candidate - reference
-    return difference / abs(reference) if reference else difference
-
-
-RELEASES = (("megatron-core", "mindformers"), ("torch", "mindspore"))
-"""Under which names ``run.json`` has the versions of a framework, and of what it stands on."""
+    """Return the signed difference relative to the reference's size; absolute where the reference is 0."""
+    return (candidate - reference) / (abs(reference) or 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One of the runs: where it lies, what its ``run.json`` says, its number of ranks and how they are laid out, and its steps."""
+    """One of the runs."""
 
     path: str
     facts: Facts
     ranks: int
     layout: Mapping[str, int]
+    """Axis to size, of the axes with more than one rank."""
     steps: int
 
     @property
     def framework(self) -> str:
-        """The framework and its version, ``MindFormers 1.9.0``; what of both is on record."""
-        names, versions = RELEASES[0], self.facts.versions
-        return " ".join([*filter(None, [self.facts.framework]), *(str(versions[name]) for name in names if name in versions)])
+        """Return the framework and its version as far as on record, ``MindFormers 1.9.0``."""
+        versions = [self.facts.versions.get(name) for name in ("megatron-core", "mindformers")]
+        return " ".join(str(part) for part in (self.facts.framework or None, *versions) if part is not None)
 
     @property
     def stands_on(self) -> str:
-        """What the framework stands on and its version, ``mindspore 2.9.0``; empty where that is not on record."""
-        return ", ".join(f"{name} {self.facts.versions[name]}" for name in RELEASES[1] if name in self.facts.versions)
+        """Return the framework's library and its version, ``mindspore 2.9.0``; empty where not on record."""
+        return ", ".join(f"{name} {self.facts.versions[name]}" for name in ("torch", "mindspore") if name in self.facts.versions)
 
     @property
     def precision(self) -> str:
-        """The compute type, ``bfloat16``; empty where that is not on record."""
+        """Return the compute type, ``bfloat16``; empty where not on record."""
         return self.facts.training.compute_type or ""
 
     @property
     def recorded(self) -> datetime | None:
-        """When the run was started, in UTC where its zone is known; None where that is not on record, or is no time."""
+        """Return the start of the run, in UTC where its zone is known; None where not on record, or no time."""
         try:
             time = datetime.fromisoformat(self.facts.created or "")
             return time if time.tzinfo is None else time.astimezone(timezone.utc)
@@ -155,7 +143,7 @@ class RunSummary:
 
     @property
     def laid_out(self) -> str:
-        """The layout in words, ``TP2 DP4``; empty on one rank."""
+        """Return the layout in words, ``TP2 DP4``; empty on one rank."""
         return " ".join(f"{name.upper()}{size}" for name, size in self.layout.items())
 
 
@@ -172,57 +160,48 @@ class ComparisonResult:
     """The rounding step of the coarser compute type."""
     acceptance: tuple[Criterion, ...] = ()
     settings: tuple[Finding, ...] = ()
-    """The model's settings that differ."""
     notes: tuple[Words, ...] = ()
-    """What a reader should know beside the verdict."""
     blame: Blame | None = None
     """None unless diverged."""
     next: Words | None = None
-    """What to run now."""
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What was measured on repeats of the reference: kind and step to name to relative error."""
+    """Kind and step to name to relative error, as measured on repeats of the reference."""
     sides: tuple[RunSummary, ...] = ()
-    """The reference and the candidate."""
     curves: tuple[Curve, ...] = ()
     itself: bool = False
-    """Whether a run stands beside itself, or beside a copy of itself."""
+    """Whether both runs are one, or copies of one."""
     looks: Mapping[Side, BatchStatistics] = field(default_factory=dict)
     """Statistics of either side's recorded batches; empty where their stage was not reached."""
 
     @property
     def headline(self) -> Words:
-        """What differs and from where on, in a line; that everything agrees where nothing does."""
-        return self.agreement if self.first is None else self.first.headline
-
-    @property
-    def agreement(self) -> Message:
-        """What there is to say where no stage differs."""
-        if self.itself:
-            return message("comparison.itself")
-        return message("comparison.agrees_fed" if replayed_sides(*(side.facts for side in self.sides)) else "comparison.agrees")
+        """Return the first difference and its step in a line, or that everything agrees."""
+        if self.first is not None:
+            return self.first.headline
+        replayed = replayed_sides(*(side.facts for side in self.sides))
+        return message("comparison.itself" if self.itself else "comparison.agrees_fed" if replayed else "comparison.agrees")
 
 
 def replayed_sides(*facts: Facts) -> list[Side]:
-    """The sides that trained on recorded batches, so that their own data set made none."""
+    """Return the sides that trained on recorded batches, so that their own data set made none."""
     return [side for side, run in zip(Side, facts, strict=False) if run.settings.get("replay_batches")]
 
 
-VERDICTS = {Status.DIFFERENT: Verdict.DIVERGED, Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE, Status.INCONCLUSIVE: Verdict.INCONCLUSIVE}
-"""What a stage that shows the first symptom makes of the whole."""
+VERDICTS = {
+    Status.DIFFERENT: Verdict.DIVERGED,
+    Status.NOT_COMPARABLE: Verdict.NOT_COMPARABLE,
+    Status.INCOMPLETE: Verdict.NOT_COMPARABLE,
+    Status.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+}
+"""Status of the stage that decides to the verdict."""
 
 
 def decide(stages: list[StageResult], symptom: StageResult | None, compared: int) -> tuple[Verdict, StageResult | None]:
-    """The verdict of a ladder of stages, and the stage that made it.
-
-    ``symptom`` is the stage that shows the first difference (:mod:`.diagnosis.symptom`), None where none does. ``compared`` is the number
-    of numeric stages that really compared something: at 0 the runs are never aligned.
-    """
-    if symptom is not None:
-        return VERDICTS[symptom.status], symptom
-    for status, verdict in ((Status.INCOMPLETE, Verdict.NOT_COMPARABLE), (Status.INCONCLUSIVE, Verdict.INCONCLUSIVE)):
-        for stage in stages:
-            if stage.status is status:
-                return verdict, stage
+    """Return the verdict and the stage that made it: ``symptom``, which shows the first difference (:mod:`.diagnosis.symptom`), or one
+    that came to no verdict. Runs of which no numeric stage ``compared`` anything are never aligned."""
+    undecided = (stage for status in (Status.INCOMPLETE, Status.INCONCLUSIVE) for stage in stages if stage.status is status)
+    if (deciding := symptom or next(undecided, None)) is not None:
+        return VERDICTS[deciding.status], deciding
     if compared == 0:
         nothing = message("match.nothing_compared")
         return Verdict.NOT_COMPARABLE, StageResult(stages[0].stage, Status.INCOMPLETE, nothing, differs=nothing)

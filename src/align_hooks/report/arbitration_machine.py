@@ -21,7 +21,7 @@ def arbitration_as_json(arbitration: Arbitration, **about: str) -> Table:
         "format": FORMAT,
         **about,
         "ruling": arbitration.ruling.text,
-        "exit_code": arbitration.exit_code,
+        "exit_code": arbitration.ruling.exit_code,
         "step": arbitration.step,
         "same_inputs": arbitration.alike,
         "agree_with_each_other": arbitration.agreed,

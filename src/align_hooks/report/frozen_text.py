@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from align_hooks.comparison.data.shared_ids import Shared
 from align_hooks.comparison.finding import when
-from align_hooks.comparison.optimizer.zero_lr import Unmoved
+from align_hooks.comparison.optimizer.zero_lr import Shared, Unmoved
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message, rendered
 from align_hooks.record.format.schema import Table as Data

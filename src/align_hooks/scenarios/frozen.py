@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.comparison.context import Decode
-from align_hooks.comparison.control_band.departure import ids_of
+from align_hooks.comparison.control_band.departure import WORDS
 from align_hooks.record.reader import Run
 from align_hooks.record.write import atomic
 from align_hooks.scenarios.plan import replayed
@@ -41,7 +41,7 @@ def isolate(reference: Run, step: int, folder: Path, decode: Decode | None) -> I
     """Write the batch of a step into ``folder``, and return the commands that train on it."""
     batch = extract(reference, step, folder / "batch")
     tokens = reference.batch(step).tokens
-    beginnings = [] if tokens is None else [ids_of(sample) for sample in tokens[:SHOWN]]
+    beginnings = [] if tokens is None else tokens[:SHOWN, :WORDS].tolist()
     samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in beginnings)
     return IsolatedStep(step, samples, tuple(command(batch, reference.path, folder / side) for side in ("reference", "candidate")))
 

@@ -1,11 +1,9 @@
-"""What an engineer looks for around the step at which a long run leaves its band (the guide's stage 3).
-
-A jump or a drift; which tensors' norms moved first; skipped updates nearby; and, where a tokenizer is named, the text that the step
-trained on. A late drift below 1 % has its usual causes, the cheapest to check first."""
+"""Describe the step at which a long run leaves its band, as the guide's stage 3 asks: the tensors whose norms moved first, skipped
+updates nearby, the text of the step's batch. A late drift below 1 % has its usual causes, the cheapest to check first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Words, when
@@ -25,14 +23,12 @@ WORDS = 24
 
 def departure(context: ComparisonContext) -> Iterator[Words]:
     """Describe the first departure of any number; of a drift of parts without one only the usual causes."""
-    left = [band for band in context.bands if band.start is not None]
-    first = min(left, key=lambda band: band.start or 0, default=None)
+    first = min((band for band in context.bands if band.start is not None), key=lambda band: band.start or 0, default=None)
     if first is not None and first.start is not None and first.alarm is not None:
         yield message("departure.jump" if first.is_jump else "departure.drift", step=when(first.start))
-        yield from moved_first(context, first.start)
-        yield from skipped(context, first.start)
-        yield from decoded(context, first.start)
-        if first.is_jump or abs(first.series.candidate[first.alarm.start :]).mean() >= SMALL:
+        for described in (moved_first, skipped, decoded):
+            yield from described(context, first.start)
+        if first.is_jump or abs(first.candidate[first.alarm.start :]).mean() >= SMALL:
             return
     yield message("departure.small")
 
@@ -46,33 +42,28 @@ def moved_first(context: ComparisonContext, step: int) -> Iterator[Words]:
         yield message("departure.without_norms", first=max(0, step - AROUND), last=step + AROUND)
         return
     widest: dict[str, float] = {}
-    apart: dict[int, dict[str, float]] = {}
+    for name, error in (item for each in steps for run in repeats for item in differences(pair.reference, run, each).items()):
+        widest[name] = max(widest.get(name, 0.0), error)
     for each in steps:
-        reference = pair.reference.local_norms(each)
-        for run in repeats:
-            for name, error in differences(reference, run, each):
-                widest[name] = max(widest.get(name, 0.0), error)
-        apart[each] = dict(differences(reference, pair.candidate, each))
-    for each in steps:
-        beyond = {name: error / widest[name] for name, error in apart[each].items() if widest.get(name) and error > WIDER * widest[name]}
-        if beyond:
-            names = sorted(beyond, key=lambda name: -beyond[name])
+        errors = {name: error for name, error in differences(*pair.runs, each).items() if widest.get(name)}
+        ratios = {name: error / widest[name] for name, error in errors.items() if error > WIDER * widest[name]}
+        if ratios:
+            names = sorted(ratios, key=lambda name: -ratios[name])
             yield message("departure.moved_first", count=len(names), step=when(each), names=terms(names[:FIRST]))
             return
     yield message("departure.no_norm_moved", count=len(steps))
 
 
-def differences(reference: dict[str, float], run: Run, step: int) -> Iterator[tuple[str, float]]:
-    """Yield name and relative difference of each norm that both have."""
-    norms = run.local_norms(step)
-    yield from ((name, relative_difference(norm, norms[name])) for name, norm in reference.items() if name in norms)
+def differences(reference: Run, run: Run, step: int) -> dict[str, float]:
+    """Return the relative difference of each norm that both have."""
+    ours, theirs = reference.local_norms(step), run.local_norms(step)
+    return {name: relative_difference(norm, theirs[name]) for name, norm in ours.items() if name in theirs}
 
 
 def skipped(context: ComparisonContext, step: int) -> Iterator[Words]:
     """Name the updates near a step that a side skipped for an overflow."""
-    near = [(ours, theirs) for ours, theirs in context.pair.rows if abs(ours.step - step) <= AROUND]
-    steps = [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]
-    if steps:
+    near = (pair for pair in context.pair.rows if abs(pair[0].step - step) <= AROUND)
+    if steps := [ours.step for ours, theirs in near if ours.skipped or theirs.skipped]:
         yield message("departure.skipped", steps=terms(map(when, steps)))
 
 
@@ -81,10 +72,6 @@ def decoded(context: ComparisonContext, step: int) -> Iterator[Words]:
     run = next((run for run in reversed(context.pair.runs) if run.has("batches", step)), None)
     if context.decode is None or run is None:
         return
-    for row, sample in enumerate(run.batch(step).arrays()["tokens"][:FIRST]):
-        yield message("departure.text", row=row, text=repr(context.decode(ids_of(sample))))
-
-
-def ids_of(sample: Sequence[int]) -> list[int]:
-    """Return the first ids of a sample."""
-    return [int(token) for token in sample[:WORDS]]
+    tokens = run.batch(step, ("tokens",)).tokens
+    for row, sample in enumerate([] if tokens is None else tokens[:FIRST, :WORDS].tolist()):
+        yield message("departure.text", row=row, text=repr(context.decode(sample)))

@@ -6,11 +6,11 @@ always a little larger, a loss that is always a little lower."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from align_hooks.comparison.control_band.series import NUMBERS
+from align_hooks.comparison.control_band.noise_model import NUMBERS
 from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.comparison.pair import Pair
@@ -30,10 +30,9 @@ class SignedDrift:
     largest: float
     """The difference of the largest size."""
     count: int
-    """Differences that the mean is of."""
     steps: int
     kind: str = ""
-    """Kind of parameter, of local norms; empty of other quantities."""
+    """Kind of parameter; empty for other quantities than local norms."""
 
 
 def drifts(reference: Run, candidate: Run, eps: float) -> list[SignedDrift]:
@@ -43,14 +42,9 @@ def drifts(reference: Run, candidate: Run, eps: float) -> list[SignedDrift]:
     pair, found = Pair(reference, candidate), list[SignedDrift]()
     for name, quantity in NUMBERS.items():
         differences = [relative(ours, theirs) for _, ours, theirs in pair.numbers(name)]
-        found += drift(quantity, differences, len(differences))
-    return [*found, *of_kinds(reference, candidate, eps)]
-
-
-def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[SignedDrift]:
-    """Yield the drifts of local norms."""
-    steps = spread(sorted({*reference.local_norm_steps()}.intersection(candidate.local_norm_steps())))
+        found += _drift(quantity, differences, len(differences))
     kinds: dict[tuple[int, str], list[float]] = {}
+    steps = _spread(sorted({*reference.local_norm_steps()}.intersection(candidate.local_norm_steps())))
     for step in steps:
         ours, theirs = reference.local_norms(step), candidate.local_norms(step)
         floor = eps * max(ours.values(), default=0.0)
@@ -59,17 +53,17 @@ def of_kinds(reference: Run, candidate: Run, eps: float) -> Iterator[SignedDrift
                 where = place(name)
                 kinds.setdefault((where.order, where.kind), []).append(relative(ours[name], theirs[name]))
     for (_, kind), differences in sorted(kinds.items()):
-        yield from drift(Metric.LOCAL_NORMS, differences, len(steps), kind)
+        found += _drift(Metric.LOCAL_NORMS, differences, len(steps), kind)
+    return found
 
 
-def drift(quantity: Metric, differences: Iterable[float], steps: int, kind: str = "") -> list[SignedDrift]:
+def _drift(quantity: Metric, differences: Iterable[float], steps: int, kind: str = "") -> list[SignedDrift]:
     """Return the drift of the finite differences; empty where there are none."""
     finite = [difference for difference in differences if math.isfinite(difference)]
     return [SignedDrift(quantity, fmean(finite), max(finite, key=abs), len(finite), steps, kind)] if finite else []
 
 
-def spread(steps: Sequence[int]) -> list[int]:
-    """Return at most :data:`STEPS` of some steps, evenly spread, with the first and the last."""
-    if len(steps) <= STEPS:
-        return list(steps)
-    return [steps[round(index * (len(steps) - 1) / (STEPS - 1))] for index in range(STEPS)]
+def _spread(steps: Sequence[int]) -> Sequence[int]:
+    """Return at most :data:`STEPS` steps, evenly spread, with the first and the last."""
+    last = len(steps) - 1
+    return steps if last < STEPS else [steps[round(index * last / (STEPS - 1))] for index in range(STEPS)]

@@ -1,6 +1,6 @@
 """Compare a running job with a finished reference, row by row, with constant work a row.
 
-With repeats of the reference each number has a detector (:mod:`.detector`), whose false alarms are bounded. Without repeats nobody knows
+With repeats of the reference each number has a detector (:mod:`.noise_model`), whose false alarms are bounded. Without repeats nobody knows
 honest differences, and the mean of the last steps is compared with the guide's acceptance limits. A number that is not finite where the
 reference's is ends the watch at once."""
 
@@ -16,9 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
-from align_hooks.comparison.control_band.detector import FALSE_ALARMS, Detector
-from align_hooks.comparison.control_band.level import honest
-from align_hooks.comparison.control_band.series import NUMBERS, PARTS_OF_ROUNDING, differences, of_rounding, values
+from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Detector, differences, fit, rounding, values
 from align_hooks.comparison.curves import side
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.verdict import Curve, Judgement, RunSummary, relative
@@ -39,7 +37,7 @@ class Watched(Judgement):
 
 
 class Sign(Enum):
-    """Why a job is called off."""
+    """The reason of an alarm."""
 
     LEFT_BAND = "left the band"
     BEYOND_GUIDE = "beyond the guide's limits"
@@ -48,14 +46,14 @@ class Sign(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What is wrong with a number."""
+    """A fault of a number."""
 
     number: str
     sign: Sign
     step: int
-    """Where it was seen."""
+    """Step that showed the fault."""
     start: int
-    """Where it likely began."""
+    """Step of its likely beginning."""
 
 
 @dataclass(slots=True)
@@ -73,7 +71,7 @@ class Band:
 
     @property
     def evidence(self) -> float:
-        """Return how far the evidence is towards an alarm: 1 at the alarm, 0 without any."""
+        """Return the evidence as a part of an alarm's: 1 at the alarm, 0 without any."""
         return max(0.0, self.detector.evidence / self.detector.enough)
 
     def see(self, step: int, value: float) -> Alarm | None:
@@ -96,12 +94,12 @@ class Guide:
 
     @property
     def evidence(self) -> float:
-        """Return how far the mean difference is towards its limit: 1 at the limit."""
+        """Return the mean difference over its limit; 0 before the first step."""
         if not self.last:
             return 0.0
-        apart = fmean(abs(theirs - ours) for _, ours, theirs in self.last)
+        absolute = fmean(abs(theirs - ours) for _, ours, theirs in self.last)
         of_size = fmean(abs(relative(ours, theirs)) for _, ours, theirs in self.last)
-        return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(apart / MEAN.absolute, of_size / MEAN.relative)
+        return of_size / GLOBAL_NORM if self.name == "grad_norm" else min(absolute / MEAN.absolute, of_size / MEAN.relative)
 
     def see(self, step: int, value: float) -> Alarm | None:
         """Judge a finite value of a step that the reference has."""
@@ -113,16 +111,15 @@ class Guide:
 
 @dataclass
 class JobWatch:
-    """A finished reference with its repeats, and what a job showed so far."""
+    """A finished reference with its repeats, and the numbers of a job so far."""
 
     reference: Run
     repeats: Sequence[Run]
     false_alarms: float = FALSE_ALARMS
     numbers: dict[str, Band | Guide] = field(init=False)
-    """Name of a number to its judge."""
     alarms: list[Alarm] = field(default_factory=list)
     seen: int = 0
-    """How many of the job's steps the reference has too."""
+    """Number of the job's steps that the reference has too."""
     shown: dict[str, dict[int, float]] = field(default_factory=lambda: {name: {} for name in NUMBERS})
     """Name of a number to step to the job's value."""
 
@@ -146,19 +143,17 @@ class JobWatch:
 
     def see(self, row: ScalarRow) -> list[Alarm]:
         """Judge one row of the job, of a step after the last, and return the new alarms."""
-        new = []
+        before = len(self.alarms)
         for name, number in self.numbers.items():
             value = getattr(row, name)
             if row.step not in number.reference or value is None or row.skipped:
                 continue
             self.shown[name][row.step] = value
-            if any(alarm.number == name for alarm in self.alarms):
-                continue
-            alarm = number.see(row.step, value) if math.isfinite(value) else Alarm(name, Sign.NOT_FINITE, row.step, row.step)
-            new += [] if alarm is None else [alarm]
+            if all(alarm.number != name for alarm in self.alarms):
+                alarm = number.see(row.step, value) if math.isfinite(value) else Alarm(name, Sign.NOT_FINITE, row.step, row.step)
+                self.alarms += [] if alarm is None else [alarm]
         self.seen += row.step in self.numbers["loss"].reference
-        self.alarms += new
-        return new
+        return self.alarms[before:]
 
     def latest(self, name: str) -> int | None:
         """Return the last step of which the job had a number; None before the first."""
@@ -166,34 +161,32 @@ class JobWatch:
 
     def outcome(self, *, ended: bool) -> Watched:
         """Return how a watch ends; ``ended``: the job ended by itself, or passed the reference's last step."""
-        if self.alarms:
-            return Watched.LEFT
-        if not ended:
-            return Watched.STOPPED
+        if self.alarms or not ended:
+            return Watched.LEFT if self.alarms else Watched.STOPPED
         return Watched.STAYED if self.shown["loss"] else Watched.OPEN
 
     @property
     def lacks_loss(self) -> bool:
-        """Return whether steps of the job were seen, but no loss that the reference has too."""
+        """Return whether steps of the job are known, but no loss that the reference has too."""
         return not self.shown["loss"] and (self.seen > 0 or any(self.shown.values()))
 
     def curves(self, most: int) -> list[Curve]:
         """Return both sides of each number at no more than ``most`` steps: every n-th and the last."""
         drawn = []
         for name, number in self.numbers.items():
-            steps = sorted(self.shown[name])
-            kept = sorted({*steps[:: max(1, -(-len(steps) // most))], *steps[-1:]})
-            noise = [number.widest.get(step) for step in kept] if isinstance(number, Band) else []
-            ours, theirs = [number.reference[step] for step in kept], [self.shown[name][step] for step in kept]
-            drawn += [Curve(name, kept, ours, theirs, noise=noise)] if kept else []
+            if steps := sorted(self.shown[name]):
+                kept = sorted({*steps[:: -(-len(steps) // most)], steps[-1]})
+                noise = [number.widest.get(step) for step in kept] if isinstance(number, Band) else []
+                ours, theirs = [number.reference[step] for step in kept], [self.shown[name][step] for step in kept]
+                drawn.append(Curve(name, kept, ours, theirs, noise=noise))
         return drawn
 
     def _number(self, name: str) -> Band | Guide:
         ours = values(self.reference, name)
-        of_repeats, apart = differences(name, self.reference, self.repeats)
-        if not apart.any():  # repeats that are the same to the bit measured nothing
+        steps, of_repeats = differences(name, self.reference, self.repeats)
+        if not of_repeats.any():  # repeats that are the same to the bit measured nothing
             return Guide(name, ours)
-        model = honest(apart, of_rounding(name, Pair(self.reference, self.repeats[0]).limits) / PARTS_OF_ROUNDING)
-        places = {step: place for place, step in enumerate(of_repeats.tolist())}
-        widest = dict(zip(places, np.abs(apart).max(axis=0).tolist(), strict=True))
+        model = fit(of_repeats, rounding(name, Pair(self.reference, self.repeats[0]).limits))
+        places = {step: place for place, step in enumerate(steps.tolist())}
+        widest = dict(zip(places, np.abs(of_repeats).max(axis=0).tolist(), strict=True))
         return Band(name, ours, places, Detector(model, self.false_alarms / len(NUMBERS)), widest)

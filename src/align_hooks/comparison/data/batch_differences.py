@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -24,35 +24,13 @@ CUT = 4
 """Tokens by which a sample may begin later and still be recognised."""
 
 
-class Made(Enum):
-    """How one side makes an array differently, the most specific first; the value is a message's id."""
-
-    BEGINS_LATER = "made.begins_later"
-    LABELS_NOT_SHIFTED = "made.labels_not_shifted"
-    LABELS_SHIFTED_TWICE = "made.labels_shifted_twice"
-    LABELS_IGNORED = "made.labels_ignored"
-    LABELS_AFTER_ID = "made.labels_after_id"
-    LABELS_AT_END = "made.labels_at_end"
-    LABELS = "made.labels"
-    MASK_SCALED = "made.mask_scaled"
-    MASK_LATER = "made.mask_later"
-    MASK_HIDES_ID = "made.mask_hides_id"
-    MASK_HIDES_LABEL = "made.mask_hides_label"
-    MASK_HIDES_BEGINNING = "made.mask_hides_beginning"
-    MASK_HIDES_END = "made.mask_hides_end"
-    MASK_COUNTS_ALL = "made.mask_counts_all"
-    MASK = "made.mask"
-    POSITIONS_ANEW_AFTER = "made.positions_anew_after"
-    POSITIONS_ANEW = "made.positions_anew"
-    POSITIONS_FROM = "made.positions_from"
-    POSITIONS = "made.positions"
-    ATTENTION_OF_ITS_OWN = "made.attention_of_its_own"
-    ATTENTION = "made.attention"
-
-
-ORDER = {made: place for place, made in enumerate(Made)}
-ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask")
-"""In the order in which they are made: the first that differs is reported."""
+Made = IntEnum(
+    "Made",
+    "BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS MASK_SCALED MASK_LATER "
+    "MASK_HIDES_ID MASK_HIDES_LABEL MASK_HIDES_BEGINNING MASK_HIDES_END MASK_COUNTS_ALL MASK POSITIONS_ANEW_AFTER POSITIONS_ANEW "
+    "POSITIONS_FROM POSITIONS ATTENTION_OF_ITS_OWN ATTENTION",
+)
+"""Differences in the making of an array, the most specific first; the name, in small letters, ends a message's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +43,12 @@ class BatchDifference:
     number: int | None = None
     """An id, or a count of places; None where there is none."""
 
-    @property
-    def words(self) -> Message:
-        """Return the difference as a message."""
+    def words(self, facts: Mapping[Side, Facts]) -> Message:
+        """Return the difference as a message, with the setting of its side that makes it where that is known."""
+        if self.made is Made.MASK_HIDES_ID and self.side is not None and (id := hiding_setting(facts[self.side], self.number)):
+            return message(id, side=self.side, number=self.number)
         known = {"side": self.side, "number": self.number}
-        return message(self.made.value, **{name: value for name, value in known.items() if value is not None})
+        return message(f"made.{self.made.name.lower()}", **{name: value for name, value in known.items() if value is not None})
 
 
 @dataclass(slots=True)
@@ -81,19 +60,18 @@ class Common:
 
     def add(self, name: str, ours: Batch, theirs: Batch) -> None:
         """Add a step at which the array ``name`` is the first to differ."""
-        arrays = tuple(with_plain(batch) for batch in (ours, theirs))
-        fitting = set(WAYS[name](*arrays) if name != "attention_mask" else attention(ours, theirs))
+        fitting = set(WAYS[name](with_plain(ours), with_plain(theirs)))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
     def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
         """Return the most specific way that fits all steps; None where none does."""
-        way = min(self.ways.get(name, ()), key=lambda way: (ORDER[way.made], way.number or 0), default=None)
-        return None if way is None else by_setting(way, facts) or way.words
+        way = min(self.ways.get(name, ()), key=lambda way: (way.made, way.number or 0), default=None)
+        return None if way is None else way.words(facts)
 
 
 def with_plain(batch: Batch) -> dict[str, Array]:
-    """Return the arrays of a batch; a loss mask and positions that were not recorded are the plain ones."""
-    arrays = batch.arrays()
+    """Return the arrays of a batch with plain loss mask and positions where not recorded; a causal attention mask is left out."""
+    arrays = {name: array for name, array in batch.arrays().items() if name != "attention_mask" or not batch.causal}
     if "tokens" in arrays:
         shape = arrays["tokens"].shape
         arrays.setdefault("loss_mask", np.ones(shape, np.float32))
@@ -122,33 +100,36 @@ def tokens(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 def labels(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of labels: not the next token, ignored on one side only, or different at certain places only."""
     yield BatchDifference(Made.LABELS)
+    if not ("tokens" in ours and "tokens" in theirs):
+        return
     ids, counts = ours["tokens"], ours["loss_mask"] > 0
     if not ids.shape == ours["labels"].shape == theirs["labels"].shape == counts.shape:
         return
     wrong = (ours["labels"] != theirs["labels"]) & counts
-    shifts = {side: shift_of(own, counts) for side, own, _ in both(ours, theirs)}
-    for side in shifts if len({*shifts.values()}) > 1 else ():
-        if shifts[side] == 0:
-            yield BatchDifference(Made.LABELS_NOT_SHIFTED, side)
-        if shifts[side] == 2:
-            yield BatchDifference(Made.LABELS_SHIFTED_TWICE, side)
-    for side, own, other in both(ours, theirs):
+    shifts = [shift_of(arrays, counts) for arrays in (ours, theirs)]
+    for (side, own, other), shift in zip(both(ours, theirs), shifts, strict=True):
+        if shift in SHIFTED and shifts[0] != shifts[1]:
+            yield BatchDifference(SHIFTED[shift], side)
         if (own["labels"][wrong] < 0).all() and (other["labels"][wrong] >= 0).all():
             yield BatchDifference(Made.LABELS_IGNORED, side)
-    if (only := alone(ids[wrong])) is not None:
+    if (only := only_id(ids[wrong])) is not None:
         yield BatchDifference(Made.LABELS_AFTER_ID, number=only)
     if not wrong[:, :-1].any():
         yield BatchDifference(Made.LABELS_AT_END)
+
+
+SHIFTED = {0: Made.LABELS_NOT_SHIFTED, 2: Made.LABELS_SHIFTED_TWICE}
+"""Places by which labels are shifted against their tokens, other than 1."""
 
 
 def shift_of(arrays: Arrays, counts: Array) -> int | None:
     """Return by how many places labels that count are shifted against the tokens, 0, 1 or 2; None where most fit none of these."""
     ids, given = arrays["tokens"], arrays["labels"]
     for shift in (1, 0, 2):
-        length = ids.shape[1] - shift
+        length = max(ids.shape[1] - shift, 0)
         counted = counts[:, :length]
         fits = (given[:, :length] == ids[:, shift:]) & counted
-        if length > 0 and counted.any() and fits.sum() > MOST * counted.sum():
+        if fits.sum() > MOST * counted.sum():
             return shift
     return None
 
@@ -156,7 +137,7 @@ def shift_of(arrays: Arrays, counts: Array) -> int | None:
 def masks(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of a mask: scaled, shifted, or leaving out what the other counts."""
     yield BatchDifference(Made.MASK)
-    if not ours["loss_mask"].shape == theirs["loss_mask"].shape == ours["tokens"].shape:
+    if not ours["loss_mask"].shape == theirs["loss_mask"].shape == ours.get("tokens", ours["loss_mask"]).shape:
         return
     wrong = ours["loss_mask"] != theirs["loss_mask"]
     if np.array_equal(ours["loss_mask"] > 0, theirs["loss_mask"] > 0):
@@ -175,13 +156,12 @@ def hidden(side: Side, own: Arrays, wrong: Array) -> Iterator[BatchDifference]:
     """Yield what a side's mask leaves out where it is ``wrong``: one id, or the beginning or the end of samples."""
     off = own["loss_mask"] == 0
     for made, name in ((Made.MASK_HIDES_ID, "tokens"), (Made.MASK_HIDES_LABEL, "labels")):
-        only = alone(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
+        only = only_id(own[name][wrong]) if name in own and own[name].shape == wrong.shape else None
         if only is not None and off[own[name] == only].all():
             yield BatchDifference(made, side, only)
-    leading, trailing = np.logical_and.accumulate(off, axis=1), np.logical_and.accumulate(off[:, ::-1], axis=1)[:, ::-1]
-    if leading[wrong].all():
+    if np.logical_and.accumulate(off, axis=1)[wrong].all():
         yield BatchDifference(Made.MASK_HIDES_BEGINNING, side)
-    if trailing[wrong].all():
+    if np.logical_and.accumulate(off[:, ::-1], axis=1)[:, ::-1][wrong].all():
         yield BatchDifference(Made.MASK_HIDES_END, side)
 
 
@@ -190,13 +170,13 @@ def positions(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     yield BatchDifference(Made.POSITIONS)
     if ours["position_ids"].shape != theirs["position_ids"].shape:
         return
-    apart = theirs["position_ids"] - ours["position_ids"]
-    if apart.size and (apart == apart.flat[0]).all():
-        yield BatchDifference(Made.POSITIONS_FROM, Side.CANDIDATE, int(apart.flat[0]))
+    shift = theirs["position_ids"] - ours["position_ids"]
+    if shift.size and (shift == shift.flat[0]).all():
+        yield BatchDifference(Made.POSITIONS_FROM, Side.CANDIDATE, int(shift.flat[0]))
     for side, own, other in both(ours, theirs):
         if starts(own).any() and not starts(other).any():
             yield BatchDifference(Made.POSITIONS_ANEW, side)
-            if "tokens" in own and (after := alone(own["tokens"][:, :-1][starts(own)])) is not None:
+            if "tokens" in own and (after := only_id(own["tokens"][:, :-1][starts(own)])) is not None:
                 yield BatchDifference(Made.POSITIONS_ANEW_AFTER, side, after)
 
 
@@ -205,11 +185,11 @@ def starts(arrays: Arrays) -> Array:
     return np.asarray(np.diff(arrays["position_ids"].astype(np.int64), axis=1) <= 0)
 
 
-def attention(ours: Batch, theirs: Batch) -> Iterator[BatchDifference]:
+def attention(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of an attention mask: its own on one side, such as one that separates documents."""
     yield BatchDifference(Made.ATTENTION)
-    for side, own, other in ((Side.REFERENCE, ours, theirs), (Side.CANDIDATE, theirs, ours)):
-        if other.causal and not own.causal:
+    for side, own, other in both(ours, theirs):
+        if "attention_mask" in own and "attention_mask" not in other:
             yield BatchDifference(Made.ATTENTION_OF_ITS_OWN, side)
 
 
@@ -218,49 +198,27 @@ WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[BatchDifference]]] = {
     "labels": labels,
     "loss_mask": masks,
     "position_ids": positions,
+    "attention_mask": attention,
 }
-"""Array to the function that finds its ways, given the arrays of both sides."""
+"""Array to the function that finds its ways, the arrays in the order in which they are made: the first that differs is reported."""
+ARRAYS = tuple(WAYS)
 
 
-def alone(ids: Array) -> int | None:
+def only_id(ids: Array) -> int | None:
     """Return the only id among some; None where there are others, or none."""
     return int(ids.flat[0]) if ids.size and (ids == ids.flat[0]).all() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Hiding:
-    """A framework's setting by which a mask leaves out one id."""
-
-    framework: str
-    made: Made
-    key: str
-    id: str
-    value: str | None = None
-    """What the setting has to be; None for the id itself."""
-    default: str = ""
-    """The setting where a record does not say."""
-
-
 PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
 """MindFormers' setting of the id whose tokens do not count, and its default (``llama_config.py:146``, ``transformer_config.py:2020``)."""
-HIDINGS = (
-    Hiding("ms", Made.MASK_HIDES_ID, PAD_TOKEN_ID, "made.mask_hides_padding", default=str(PADDING)),
-    Hiding("torch", Made.MASK_HIDES_ID, "eod_mask_loss", "made.mask_hides_documents_end", value="True"),
-)
-"""MindFormers 1.9: ``LlamaForCausalLM.construct`` and ``PreprocessLabelsAndMasks`` make the mask of ``pad_token_id`` where the data set has
-no column ``loss_mask``. Megatron-LM 0.19: ``gpt_dataset.py:807`` leaves out the token that ends a document where ``--eod-mask-loss`` is
-given."""
 
 
-def by_setting(way: BatchDifference, facts: Mapping[Side, Facts]) -> Message | None:
-    """Return a way with the setting of its side that makes it; None where none is known."""
-    if way.side is None or way.number is None:
-        return None
-    run = facts[way.side]
-    for hiding in HIDINGS:
-        if hiding.framework != run.side or hiding.made is not way.made:
-            continue
-        said = str((run.arguments or {}).get(hiding.key))
-        if (hiding.default if said == "None" else said) == (hiding.value or str(way.number)):
-            return message(hiding.id, side=way.side, number=way.number)
-    return None
+def hiding_setting(run: Facts, number: int | None) -> str | None:
+    """Return the message that names a run's setting by which its mask leaves out the id ``number``; None where none is known."""
+    arguments = run.arguments or {}
+    # MindFormers 1.9: LlamaForCausalLM.construct and PreprocessLabelsAndMasks, where the data set has no column loss_mask
+    if run.side == "ms":
+        padding = str(arguments.get(PAD_TOKEN_ID))
+        return "made.mask_hides_padding" if str(number) == (str(PADDING) if padding == "None" else padding) else None
+    # Megatron-LM 0.19, gpt_dataset.py:807: the token that ends a document
+    return "made.mask_hides_documents_end" if run.side == "torch" and str(arguments.get("eod_mask_loss")) == "True" else None

@@ -1,10 +1,6 @@
 """Overrides of a run's configuration, by a replay or another of our settings, that matter in training without us.
 
-A replayed run may agree with its reference although its own configuration trains differently. :data:`CHANGED` lists the overrides that
-change numbers. It leaves out what makes a replay possible or supplies what is recorded anyway (data set, columns, ``input_sliced_sig``,
-``data_skip_steps``, repeats, epochs, the end of training, evaluation); what a rehearsal on a CPU computes differently (everything under
-``ALIGN_HOOKS_DEVICE``); what moves only rounding (determinism, a router that is not fused); and what a stage or a note of its own reports
-(loaded weights and optimizer states, replayed gradients, experts and inputs of blocks, moved weights)."""
+A replayed run may agree with its reference although its own configuration trains differently."""
 
 from __future__ import annotations
 
@@ -33,6 +29,9 @@ class Changed:
     """Whether it decides the order of samples, which means nothing where either side was replayed."""
 
 
+# Left out: what makes a replay possible or supplies what is recorded anyway (data set, columns, input_sliced_sig, data_skip_steps,
+# repeats, epochs, the end of training, evaluation), what a rehearsal on a CPU computes otherwise (all under ALIGN_HOOKS_DEVICE), what
+# moves only rounding, and what a stage or a note of its own reports (loaded states, replayed gradients, experts, inputs of blocks).
 CHANGED = (
     Changed(PAD_TOKEN_ID, "changed.pad_token_id", "tokens", PADDING),
     Changed("model.model_config.ignore_token_id", "changed.ignore_token_id", "labels", -100),
@@ -63,7 +62,7 @@ class DataOverride:
 
     def concerned(self, batch: Batch) -> int:
         """Return how many tokens, or labels, of a batch the override affects."""
-        array = None if self.row.array is None else getattr(batch, self.row.array)
+        array = getattr(batch, self.row.array) if self.row.array else None
         return 0 if array is None or self.id is None else int((array == self.id).sum())
 
     def words(self, side: Side, count: int, tokens: int) -> Message | None:
@@ -77,16 +76,14 @@ def changes(facts: Facts) -> Iterator[DataOverride]:
     """Yield the overrides of a run that change numbers, one for each message."""
     seen: set[str] = set()
     for override in facts.overrides:
-        row = next((row for row in CHANGED if row.what == override.what), None)
-        if row is None or row.id in seen:
-            continue
-        seen.add(row.id)
-        before, after = (str(value) for value in (override.before, override.after))
-        yield DataOverride(row, before, after, row.default if before == "None" else whole(before))
+        row = next((row for row in CHANGED if row.what == override.what and row.id not in seen), None)
+        if row is not None:
+            seen.add(row.id)
+            before = str(override.before)
+            yield DataOverride(row, before, str(override.after), row.default if before == "None" else _integer(before))
 
 
-def whole(text: str) -> int | None:
-    """Return the integer that a text says; None where it says none."""
+def _integer(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:

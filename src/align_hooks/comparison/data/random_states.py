@@ -1,8 +1,7 @@
 """Find where random generators of two runs first have different states, of generators that the model draws from.
 
-Different states are no fault where nothing is drawn: a run without dropout does not depend on its seed. A generator is drawn from where
-its own states move from a micro-batch, or a step, to the next. A kernel may move a generator and use nothing of it, so runs that are
-known to draw nothing (no dropout) are left out. Generators of two frameworks, or of two layouts, cannot be compared."""
+A generator is drawn from where its own states move from a micro-batch, or a step, to the next. A kernel may move a generator and use
+nothing of it, so runs that are known to draw nothing (no dropout) are left out. Generators of two layouts cannot be compared."""
 
 from __future__ import annotations
 
@@ -40,9 +39,7 @@ class Drawn:
 
 def first_difference(pair: Pair) -> Drawn | None:
     """Return where generators that are drawn from first have different states; None where they never do, or none is known."""
-    if not pair.has_one_layout:
-        return None
-    if all(run.facts.training.draws is False for run in pair.runs):
+    if not pair.has_one_layout or all(run.facts.training.draws is False for run in pair.runs):
         return None
     steps: list[int] = [row.step for row, _ in pair.rows]
     following_of = dict(zip_longest(steps, steps[1:]))
@@ -55,9 +52,9 @@ def first_difference(pair: Pair) -> Drawn | None:
             following = [by_rank.get(rank, [])[:1] for by_rank in later]
             used = drawn_from([*reference, *following[0]]) | drawn_from([*candidate, *following[1]])
             for index in range(max(len(reference), len(candidate)) if reference and candidate else 0):
-                a, b = (states_of[min(index, len(states_of) - 1)] for states_of in (reference, candidate))
-                if apart := tuple(sorted(name for name in used if a.get(name) != b.get(name))):
-                    return Drawn(step, index - 1 if index else None, rank, apart)
+                a, b = (of_run[min(index, len(of_run) - 1)] for of_run in (reference, candidate))
+                if differing := tuple(sorted(name for name in used if a.get(name) != b.get(name))):
+                    return Drawn(step, index - 1 if index else None, rank, differing)
     return None
 
 

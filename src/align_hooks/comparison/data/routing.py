@@ -2,9 +2,7 @@
 
 The choice of experts is discontinuous: where two scores nearly tie, rounding decides, and the token is then computed by other experts in
 each run. So neither tokens with other experts, nor later tokens of the same row, which attend to them, say anything of the forward pass.
-A fault of a router moves many tokens at once, a near tie a few here and there.
-
-Counts show less: tokens that swap two experts leave them as they are."""
+A fault of a router moves many tokens at once, a near tie a few here and there."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.record.format.layout import Array
 from align_hooks.record.reader import Run
 
 ALWAYS = 2.5
@@ -26,19 +23,17 @@ def has_choices(*runs: Run, step: int) -> bool:
     return all(run.has("routing", step) for run in runs)
 
 
-def is_given(reference: Run, run: Run, step: int) -> bool:
-    """Return whether tokens of a step had the same experts in both runs by replay: those of one of the two, or of a third run."""
-    ours, theirs = (each.facts.routed if step in each.facts.routed.steps else None for each in (reference, run))
-    from_reference = theirs is not None and theirs.run_id is not None and theirs.run_id == reference.facts.run_id
-    from_run = ours is not None and ours.run_id is not None and ours.run_id == run.facts.run_id
-    from_a_third = ours is not None and theirs is not None and ours.run_id is not None and ours.run_id == theirs.run_id
-    return from_a_third or (from_reference and ours is None) or (from_run and theirs is None)
+def is_given(reference: Run, run: Run, step: int, kind: str = "routed") -> bool:
+    """Return whether a replay gave both runs the same experts (``kind``: or ``injected`` gradients, ``taught`` inputs) at a step."""
+    replays = [(each.facts, getattr(each.facts, kind)) for each in (reference, run)]
+    ours, theirs = (replay.run_id if step in replay.steps else facts.run_id for facts, replay in replays)
+    return ours is not None and ours == theirs and any(step in replay.steps for _, replay in replays)
 
 
 def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, int]]:
     """Yield for each layer with experts the router's name, the share of tokens with other experts, and the number of tokens.
 
-    By counts it is the smallest share that explains them."""
+    By counts the share is the smallest that explains them: tokens that swap two experts do not show."""
     if has_choices(reference, run, step=step):
         for name, other in _others(reference, run, step):
             yield name, float(other.mean()) if other.size else 0.0, other.size
@@ -46,8 +41,7 @@ def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, in
         ours, theirs = reference.expert_counts(step), run.expert_counts(step)
         for name, counts in ours.items():
             if name in theirs and counts.shape == theirs[name].shape and counts.sum() == theirs[name].sum() > 0:
-                chosen = int(counts.sum())
-                yield name, float(np.abs(counts - theirs[name]).sum()) / 2 / chosen, chosen
+                yield name, float(np.abs(counts - theirs[name]).sum()) / 2 / int(counts.sum()), int(counts.sum())
 
 
 def unlike(reference: Run, run: Run, step: int) -> str | None:
@@ -76,6 +70,6 @@ def _others(reference: Run, run: Run, step: int) -> Iterator[tuple[str, Flags]]:
     ours, theirs = reference.routing(step), run.routing(step)
     for name in ours:
         if name in theirs:
-            experts: tuple[Array, Array] = ours[name], theirs[name]
-            if experts[0].shape == experts[1].shape:
-                yield name, (experts[0] != experts[1]).any(axis=2)
+            mine, other = ours[name], theirs[name]
+            if mine.shape == other.shape:
+                yield name, (mine != other).any(axis=2)

@@ -1,11 +1,8 @@
 """Compare each token's loss before the mask and any sum: the closest that a record comes to the forward pass.
 
-A mean hides what this shows: losses too high cancel losses too low, and a mask or count of tokens that differs moves the mean although
-every token is right. Positions indicate the kind of fault: the first token attends only to itself, whatever attention does to scores, and
-the last to all. Every token off by one number is no fault of the model: a constant was added, or the softmax summed over too much.
-
-Rows are independent in a forward pass. An error in the rows of one data-parallel rank is made by something that only this rank computes
-with, and an error that begins with the second micro-batch by something that the first left behind."""
+Positions indicate the kind of fault: the first token attends only to itself, the last to all. Every token off by one number is no fault
+of the model: a constant was added, or the softmax summed over too much. Rows are independent in a forward pass: an error in the rows of
+one data-parallel rank comes from something that only this rank has, one from the second micro-batch on from something left by the first."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.comparison.finding import Finding, Metric, Value, Words, when
-from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference
+from align_hooks.comparison.finding import Finding, Metric, Words, when
+from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference, root_mean_square
 from align_hooks.messages import Message, Side, message, sentences, terms
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.reader import Run
 
 MOST, FEWEST = 0.9, 3
-"""The part of positions that must be wrong for a pattern to be told, and how many at least."""
+"""The smallest part of positions that makes a pattern, and the fewest positions."""
 BEGINNING = 2
 """First tokens of a row: the second one attends to the first."""
 EVEN = 1e-2
@@ -39,24 +36,13 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 class Where(Enum):
-    """Positions of the sequence with wrong losses."""
+    """Positions of the sequence with wrong losses; the name, in small letters, ends messages' ids."""
 
-    NOWHERE = "nowhere"
-    EVERYWHERE = "everywhere"
-    AFTER_THE_FIRST = "after the first"
-    FROM_ONE_ON = "from one on"
-    HERE_AND_THERE = "here and there"
+    NOWHERE, EVERYWHERE, AFTER_THE_FIRST, FROM_ONE_ON, HERE_AND_THERE = range(5)
 
 
-class AffectedRows(Enum):
-    """Which rows are wrong."""
-
-    ALL = "all"
-    RANK = "rank"
-    LATER = "later micro-batches"
-    MICRO_BATCH = "one micro-batch"
-    SOME = "some"
-    DOCUMENTS = "documents"
+AffectedRows = Enum("AffectedRows", "ALL RANK LATER MICRO_BATCH SOME DOCUMENTS")
+"""Rows with wrong losses: of a data-parallel rank, of all later micro-batches, of one, some, or those of several documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,33 +71,28 @@ class LossDivergence:
 
     def words(self, runs: Sequence[Run]) -> Words | None:
         """Return all but the positions in words; None where there is no pattern. ``runs``: reference and candidate."""
-        shifted = None if self.shift is None else _shifted(self.shift, runs)
-        carried = message("token_losses.earlier_steps_agree") if self.later else None
-        parts = [part for part in (self.rows.words, shifted, carried) if part is not None]
+        parts = [] if self.rows.words is None else [self.rows.words]
+        if self.shift is not None and (summed := logarithm(self.shift, runs)):
+            parts.append(message("token_losses.shifted_by_logarithm", shift=self.shift, side=summed[0], ranks=summed[1]))
+        elif self.shift is not None:
+            parts.append(message("token_losses.shifted", shift=self.shift))
+        if self.later:
+            parts.append(message("token_losses.earlier_steps_agree"))
         return sentences(*parts) if parts else None
 
 
-def _shifted(shift: float, runs: Sequence[Run]) -> Message:
-    """Say by how much every token is off, and whose number of ranks explains it."""
-    summed = logarithm(shift, runs)
-    if summed is None:
-        return message("token_losses.shifted", shift=shift)
-    return message("token_losses.shifted_by_logarithm", shift=shift, side=summed[0], ranks=summed[1])
-
-
 EARLY, MANY = 0.125, 0.25
-"""Where in the sequence an error begins, and the part of positions that it reaches, at the most and at the least, where rows are wrong as
-such. A fault of far positions, as a window of the attention, or of single tokens is in the rows that happen to have these, and says nothing
-of the ranks, micro-batches and steps that they stand in."""
+"""The latest begin of an error, and the fewest positions with it, as parts of the sequence, where its rows indicate a cause."""
 
 
 def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float, *, later: bool) -> LossDivergence:
-    """Return how token losses differ at one step; ``batches`` are the reference's and the candidate's."""
-    where, _ = positions(losses, limit)
-    begun = 1.0 - float(beyond(tuple(array[:, :BEGINNING] for array in losses), limit, axis=1).mean())  # type: ignore[arg-type]
-    wrong, columns = beyond(losses, limit, axis=1), beyond(losses, limit, axis=0)
+    """Return the divergence of token losses at one step; ``batches`` are the reference's and the candidate's."""
+    (where, _), (ours, theirs) = positions(losses, limit), losses
+    begun = 1.0 - float(exceeding((ours[:, :BEGINNING], theirs[:, :BEGINNING]), limit, axis=1).mean())
     if (known := behind_boundaries(losses, batches, limit)) is not None:
         return LossDivergence(step, where, known, begun=begun)
+    wrong, columns = exceeding(losses, limit, axis=1), exceeding(losses, limit, axis=0)
+    # a fault of far positions (a window of the attention) or single tokens is in the rows that happen to have these
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
         return LossDivergence(step, where, some(wrong), shift(losses, limit), begun=begun)
     return LossDivergence(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
@@ -119,13 +100,12 @@ def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float
 
 def shift(losses: Losses, limit: float) -> float | None:
     """Return the one number by which every token that counts is off; None where there is none."""
-    counted = counts(losses)
+    ours, theirs = (array[counts(losses)].astype(np.float64) for array in losses)
     with np.errstate(invalid="ignore"):
-        apart = (losses[1].astype(np.float64) - losses[0])[counted]
-    size = float(np.sqrt(np.square(losses[0][counted], dtype=np.float64).mean())) if apart.size else 0.0
-    if apart.size < FEWEST or not np.isfinite(apart).all():
+        differences = theirs - ours
+    if differences.size < FEWEST or not np.isfinite(differences).all():
         return None
-    middle, spread = float(apart.mean()), float(apart.std())
+    size, middle, spread = root_mean_square(ours), float(differences.mean()), float(differences.std())
     return middle if abs(middle) > limit * size and spread <= EVEN * abs(middle) else None
 
 
@@ -146,11 +126,9 @@ def compared(ours: Batch, theirs: Batch, apart: Flags | None = None) -> Losses |
     if reference is None or candidate is None or reference.shape != candidate.shape:
         return None
     counted = np.ones(reference.shape, bool)
-    for mask in (ours.loss_mask, theirs.loss_mask):
+    for mask in (ours.loss_mask, theirs.loss_mask, None if apart is None else ~apart):
         if mask is not None and mask.shape == reference.shape:
             counted &= mask > 0
-    if apart is not None and apart.shape == reference.shape:
-        counted &= ~apart
     return np.where(counted, reference, 0), np.where(counted, candidate, 0)
 
 
@@ -162,14 +140,12 @@ def finding(losses: Losses, step: int, limit: float) -> Finding:
     if where is not Where.NOWHERE:
         position = {"position": first} if where is Where.FROM_ONE_ON else {}
         subject = message(f"token_losses.{where.name.lower()}", what=subject, **position)
-    ours, theirs = map(_shown, means(losses))
+    ours, theirs = (message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan for mean in means(losses))
     return Finding(subject, ours, theirs, error, limit, step=step, quantity=Metric.TOKEN_LOSSES)
 
 
 def mean(losses: Losses, step: int, limit: float) -> Finding:
-    """Compare the means over the tokens that count, which are the loss before any reduction.
-
-    An error that moves a whole batch alike is seen here first, and a loss that differs where these agree was normalised differently."""
+    """Return the difference of the means over the tokens that count: an error of the whole batch shows here first."""
     ours, theirs = means(losses)
     subject = message("token_losses.mean_of", step=when(step))
     return Finding(subject, ours, theirs, relative_difference(ours, theirs), limit, step=step, quantity=Metric.TOKEN_LOSSES)
@@ -181,18 +157,12 @@ def means(losses: Losses) -> list[float]:
     return [float(array.sum(dtype=np.float64)) / counted for array in losses]
 
 
-def _shown(mean: float) -> Value:
-    """Return the value shown beside a distance of all tokens: their mean, or NaN."""
-    return message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan
-
-
 def positions(losses: Losses, limit: float) -> tuple[Where, int]:
-    """Return the pattern of positions whose losses are beyond ``limit``, relative to a mean loss, and the first of these."""
-    wrong = beyond(losses, limit, axis=0)
-    first = int(np.argmax(wrong))
+    """Return the pattern of positions whose losses exceed ``limit``, relative to a mean loss, and the first of these."""
+    wrong = exceeding(losses, limit, axis=0)
     if not wrong.any():
         return Where.NOWHERE, 0
-    columns = counts(losses).any(axis=0)
+    first, columns = int(np.argmax(wrong)), counts(losses).any(axis=0)
     columns[:first] = False
     if wrong[columns].mean() < MOST or wrong.sum() < FEWEST:
         return Where.HERE_AND_THERE, first
@@ -205,7 +175,7 @@ def counts(losses: Losses) -> Flags:
     return counted
 
 
-def beyond(losses: Losses, limit: float, axis: int) -> Flags:
+def exceeding(losses: Losses, limit: float, axis: int) -> Flags:
     """Return which rows (``axis`` 1) or positions (``axis`` 0) differ by more than ``limit`` times a mean loss, or are not finite."""
     ours, theirs = (array.astype(np.float64) for array in losses)
     counted = counts(losses)
@@ -217,13 +187,14 @@ def beyond(losses: Losses, limit: float, axis: int) -> Flags:
 
 
 def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) -> Wrong | None:
-    """Return that tokens behind the first document differ, in every row that has one, and no others; None where that is not so."""
+    """Return the rows of several documents where exactly the tokens behind their first documents differ, else None."""
     later = next((flags for batch in batches if (flags := behind_first_document(batch)) is not None), None)
-    if later is None or later.shape != losses[0].shape or not later.any() or later.all(axis=1).any():
+    if later is None or later.shape != losses[0].shape or later.all(axis=1).any():
         return None
-    inside, outside = (tuple(np.where(flags, array, 0) for array in losses) for flags in (later, ~later))
-    wrong, rows = beyond(inside, limit, axis=1), later.any(axis=1)  # type: ignore[arg-type]
-    if beyond(outside, limit, axis=1).any() or not wrong.any() or wrong[rows].mean() < MOST:  # type: ignore[arg-type]
+    ours, theirs = losses
+    inside, outside = (exceeding((np.where(flags, ours, 0), np.where(flags, theirs, 0)), limit, axis=1) for flags in (later, ~later))
+    rows = later.any(axis=1)
+    if outside.any() or not inside.any() or inside[rows].mean() < MOST:
         return None
     return Wrong(AffectedRows.DOCUMENTS, message("wrong_rows.behind_documents", count=int(rows.sum()), all=rows.size))
 
@@ -242,24 +213,24 @@ def behind_first_document(batch: Batch) -> Flags | None:
 def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
     """Return what the wrong rows have in common; ``batches`` are the reference's and the candidate's, whose rows these are."""
     rows = set(np.flatnonzero(wrong).tolist())
-    if not rows or wrong.all():
+    if not 0 < len(rows) < wrong.size:
         return Wrong()
     reference, candidate = map(owners, batches)
-    sides = [(side, owned) for side, owned in ((Side.CANDIDATE, candidate), (Side.REFERENCE, reference)) if len(owned) == wrong.size]
+    sides = [pair for pair in ((Side.CANDIDATE, candidate), (Side.REFERENCE, reference)) if len(pair[1]) == wrong.size]
     for side, owned in sides:
         ranks, guilty = {rank for _, rank in owned}, {owned[row][1] for row in rows}
         if len(guilty) < len(ranks) and rows == {row for row, (_, rank) in enumerate(owned) if rank in guilty}:
             return Wrong(AffectedRows.RANK, message("wrong_rows.of_rank", side=side, ranks=terms(sorted(guilty))))
     for side, owned in sides:
-        seen = {owned[row][0] for row in rows}
-        first, last = min(seen), max(part for part, _ in owned)
-        if rows != {row for row, (part, _) in enumerate(owned) if part in seen}:
+        parts = {owned[row][0] for row in rows}
+        first, last = min(parts), max(part for part, _ in owned)
+        if rows != {row for row, (part, _) in enumerate(owned) if part in parts}:
             continue
-        if first == 1 and seen == set(range(1, last + 1)):
-            return Wrong(AffectedRows.LATER, message("wrong_rows.after_the_first_micro_batch", side=side))
-        if first and seen == set(range(first, last + 1)):
-            return Wrong(AffectedRows.LATER, message("wrong_rows.after_micro_batches", side=side, last=first - 1))
-        if len(seen) == 1:
+        if first and parts == set(range(first, last + 1)):
+            after_first = message("wrong_rows.after_the_first_micro_batch", side=side)
+            after_several = message("wrong_rows.after_micro_batches", side=side, last=first - 1)
+            return Wrong(AffectedRows.LATER, after_first if first == 1 else after_several)
+        if len(parts) == 1:
             return Wrong(AffectedRows.MICRO_BATCH, message("wrong_rows.of_micro_batch", number=first, side=side))
     return some(wrong)
 
@@ -267,10 +238,8 @@ def pattern(wrong: Flags, batches: Sequence[Batch]) -> Wrong:
 def some(wrong: Flags) -> Wrong:
     """Return the numbers of the wrong rows without a pattern."""
     rows = np.flatnonzero(wrong)
-    if not rows.size or wrong.all():
-        return Wrong()
-    shown = terms(rows[:SHOWN].tolist())
-    return Wrong(AffectedRows.SOME, message("wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", rows=shown, count=wrong.size))
+    id, shown = "wrong_rows.first" if len(rows) > SHOWN else "wrong_rows.some", terms(rows[:SHOWN].tolist())
+    return Wrong(AffectedRows.SOME, message(id, rows=shown, count=wrong.size)) if 0 < rows.size < wrong.size else Wrong()
 
 
 def owners(batch: Batch) -> list[tuple[int, int]]:

@@ -1,1 +1,1 @@
-"""How far two quantities are apart, and how far honest ones may be."""
+"""Distances of two quantities, and the limits of honest ones."""

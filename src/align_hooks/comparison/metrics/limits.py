@@ -1,10 +1,8 @@
-"""How far honest runs may be apart: stated defaults by compute type.
+"""Largest differences of honest runs: stated defaults by compute type.
 
-fp32 is measured on CPU pairs of a small Llama. Where both sides stand on the same weights losses are within 3.4e-7, gradients within
-1.6e-6, norms within 3.6e-7. Free-running gradients are up to 9.3e-5 apart, because Adam magnifies the rounding of near-zero gradients. bf16
-and fp16 follow honest variants of one framework (1.5 to 4.2 eps a gradient tensor). They are defaults, not measurements of the pair at
-hand, and a verdict that depends on them says so.
-"""
+fp32 is measured on CPU pairs of a small Llama: on equal weights losses are within 3.4e-7, gradients within 1.6e-6, norms within 3.6e-7.
+Free-running gradients differ by up to 9.3e-5, because Adam magnifies the rounding of near-zero gradients. bf16 and fp16 follow honest
+variants of one framework (1.5 to 4.2 eps a gradient tensor). A verdict that depends on defaults says so."""
 
 from __future__ import annotations
 
@@ -41,8 +39,7 @@ class Limits:
     def deep(self, layers: int) -> Limits:
         """Widen the limits for a model of so many layers: rounding grows with their fourth root (``docs/zoo.md``, from 2 to 32)."""
         times = max(1.0, layers / MEASURED_ON) ** 0.25
-        wider = {name: times * getattr(self, name) for name in ("tokens", "norm", "gradient", "free", "update")}
-        return replace(self, **wider)
+        return replace(self, **{name: times * getattr(self, name) for name in ("tokens", "norm", "gradient", "free", "update")})
 
     def coarse(self, losses: float, norms: float) -> Limits:
         """Widen the limits by the relative rounding of printed losses and local norms."""
@@ -58,7 +55,6 @@ MEASURED_ON = 2
 
 
 def _of_half(eps: float, **others: float) -> Limits:
-    """Return the limits of a half-precision type; those of norms and gradients are multiples of its ``eps``."""
     return Limits(eps, norm=2 * eps, gradient=8 * eps, free=32 * eps, **others)
 
 

@@ -1,7 +1,4 @@
-"""Compare recorded updates with AdamW in float64: differences of each tensor's weights and moments, in roundings.
-
-A recorded update is weights before and after, the gradient that went in, and Adam's state where it was recorded. The update is predicted
-from hyper-parameters. The remaining difference, in units of the rounding that fp32 must make, says whether the optimizer used them.
+"""Compare recorded updates with AdamW in float64: differences of each tensor's weights and moments, in roundings of fp32.
 
 ``torch.optim.AdamW`` (Megatron without Apex and Transformer Engine), Apex's and Transformer Engine's ``FusedAdam`` with ``adam_w_mode``,
 and MindFormers' ``AdamW`` (``core/optim/adamw.py``, 1.6 to 1.9) differ in rounding only::
@@ -28,7 +25,7 @@ Array = NDArray[np.float64]
 ADAMS = frozenset({"Adam", "AdamW", "FusedAdam", "FusedAdamW", "PmaAdamW", "FusedPmaAdamW", "AdamWeightDecay", "FP32StateAdamWeightDecay"})
 """Optimizer classes of torch, Apex, Transformer Engine, MindSpore and MindFormers whose updates follow these formulas."""
 FITS = 2.0
-"""Difference, in roundings, up to which updates follow their formula; honest updates have 0.3 to 0.4 on either side."""
+"""Largest difference, in roundings, of updates that follow their formula; honest updates have 0.3 to 0.4 on either side."""
 
 
 class UpdateFormula(Enum):
@@ -64,26 +61,6 @@ class HyperParameters:
     formula: UpdateFormula = UpdateFormula.ADAMW
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTerms:
-    """The terms of one update."""
-
-    settings: HyperParameters
-    learning_rate: float | Array
-    """One value an element, where parameter groups differ."""
-    weight_decay: float | Array
-    """One value an element, where parameter groups differ."""
-    clip_coefficient: float
-    count: int
-    """Exponent t of the bias correction, 1 at the first update."""
-
-    @property
-    def corrections(self) -> tuple[float, float]:
-        """Return the divisors of the first and the second moment."""
-        betas = (self.settings.beta1, self.settings.beta2)
-        return (1 - betas[0] ** self.count, 1 - betas[1] ** self.count) if self.settings.bias_correction else (1.0, 1.0)
-
-
 class AdamState(NamedTuple):
     """Weights and moments, float64, all of one shape."""
 
@@ -92,15 +69,33 @@ class AdamState(NamedTuple):
     exp_avg_sq: Array
 
 
-def update(terms: UpdateTerms, before: AdamState, gradient: Array) -> AdamState:
-    """Return the state after one update with ``gradient``, which is not clipped yet."""
-    settings, (weights, m, v) = terms.settings, before
-    g = terms.clip_coefficient * gradient
+@dataclass(frozen=True, slots=True)
+class UpdateTerms:
+    """The terms of one update, arrays with one value an element."""
+
+    settings: HyperParameters
+    learning_rate: Array
+    weight_decay: Array
+    count: int
+    """Exponent t of the bias correction, 1 at the first update."""
+    before: AdamState
+    gradient: Array
+    """Clipped."""
+
+    @property
+    def corrections(self) -> tuple[float, float]:
+        """Return the divisors of the first and the second moment."""
+        betas = (self.settings.beta1, self.settings.beta2)
+        return (1 - betas[0] ** self.count, 1 - betas[1] ** self.count) if self.settings.bias_correction else (1.0, 1.0)
+
+
+def update(terms: UpdateTerms) -> AdamState:
+    """Return the state after one update."""
+    settings, (weights, *old), g = terms.settings, terms.before, terms.gradient
     if not settings.decoupled:
         g = g + terms.weight_decay * weights
-    old = m, v
-    m = settings.beta1 * m + (1 - settings.beta1) * g
-    v = settings.beta2 * v + (1 - settings.beta2) * g * g
+    m = settings.beta1 * old[0] + (1 - settings.beta1) * g
+    v = settings.beta2 * old[1] + (1 - settings.beta2) * g * g
     first, second = terms.corrections
     used, squared = old if settings.formula is UpdateFormula.MOMENTS_BEFORE else (m, v)
     if settings.formula is UpdateFormula.NESTEROV:
@@ -116,13 +111,13 @@ def update(terms: UpdateTerms, before: AdamState, gradient: Array) -> AdamState:
     return AdamState((weights - step) * kept if settings.formula is UpdateFormula.DECAY_AFTER else weights * kept - step, m, v)
 
 
-def rounding(terms: UpdateTerms, before: AdamState, gradient: Array, after: AdamState, eps: float) -> AdamState:
-    """Return the error of each element that computing in fp32 and keeping weights with ``eps`` may make.
+def rounding(terms: UpdateTerms, after: AdamState, eps: float) -> AdamState:
+    """Return the largest rounding of each element: of fp32 arithmetic, and of weights that are kept with ``eps``.
 
     Moments are sums, so their error follows their summands and not their result, which may cancel. Betas may be kept in fp32 (Apex's and
     Transformer Engine's kernels take floats): 1 - 0.999 is then off by 1e-5 of itself, and so is everything that it multiplies and
     divides. The error of the moments and of their corrections goes into the weights in proportion."""
-    settings, g = terms.settings, np.abs(terms.clip_coefficient * gradient)
+    settings, before, g = terms.settings, terms.before, np.abs(terms.gradient)
     if not settings.decoupled:
         g = g + terms.weight_decay * np.abs(before.weights)
     fp32 = 2.0**-23
@@ -143,8 +138,8 @@ def _of_beta(beta: float, count: int, correction: float) -> float:
     return 2.0**-23 * (count * beta**count + 1) / correction if correction != 1.0 else 0.0
 
 
-Moments = tuple[Array, Array] | None
-"""Adam's first and second moment; None where not on record."""
+State = tuple[Array, ...]
+"""Weights, and Adam's first and second moment where on record."""
 
 
 @dataclass(frozen=True)
@@ -157,36 +152,25 @@ class RecordedUpdate:
     rates: Array
     """One value a tensor."""
     norm: float | None
-    """Global norm of the gradients that went in; None where not on record."""
+    """Global norm of the gradients before clipping; None where not on record."""
     coefficient: float
-    """Recorded clip coefficient."""
-    weights: Array
+    before: State
     gradient: Array
-    after: Array
-    moments: Moments
-    moments_after: Moments
+    after: State
     eps: float = 2.0**-23
     """Of the type in which weights are kept."""
     allowed: AdamState | None = None
-    """The most that rounding may make; None without a bound."""
+    """Bound of the rounding; None without a bound."""
 
     def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> RecordedUpdate:
-        """Return the update at some of its elements, which are those of some of its tensors."""
-        before, after = ((pair and (pair[0][elements], pair[1][elements])) for pair in (self.moments, self.moments_after))
-        return replace(
-            self,
-            rates=self.rates[tensors],
-            weights=self.weights[elements],
-            gradient=self.gradient[elements],
-            after=self.after[elements],
-            moments=before,
-            moments_after=after,
-        )
+        """Return the update of some tensors, whose ``elements`` these are."""
+        before, after = (tuple(array[elements] for array in state) for state in (self.before, self.after))
+        return replace(self, rates=self.rates[tensors], before=before, gradient=self.gradient[elements], after=after)
 
     @property
     def finite(self) -> bool:
         """Return whether all numbers are finite: nothing can be fitted to a NaN."""
-        arrays = (self.rates, self.weights, self.gradient, self.after, *(self.moments or ()), *(self.moments_after or ()))
+        arrays = (self.rates, self.gradient, *self.before, *self.after)
         return math.isfinite(self.coefficient) and all(np.isfinite(array).all() for array in arrays)
 
 
@@ -213,10 +197,9 @@ def misfits(evidence: Evidence, settings: HyperParameters) -> Array:
     """Return each tensor's root mean square difference from the prediction, in roundings."""
     count = len(evidence.names)
     squares, updates = np.zeros((3, count)), np.zeros((3, 1))
-    for parts in rests(evidence, settings):
-        for kind, part in enumerate(parts):
-            squares[kind] += np.bincount(evidence.tensor, part * part, minlength=count)
-            updates[kind] += 1
+    for kind, part in (each for parts in rests(evidence, settings) for each in enumerate(parts)):
+        squares[kind] += np.bincount(evidence.tensor, part * part, minlength=count)
+        updates[kind] += 1
     elements = np.bincount(evidence.tensor, minlength=count)
     # the largest of weights and moments: moments that agree must not make up for weights that do not
     return np.asarray(np.sqrt(squares / elements / np.maximum(updates, 1)).max(axis=0))
@@ -236,30 +219,37 @@ def misfit(evidence: Evidence, settings: HyperParameters) -> float:
 
 def rests(evidence: Evidence, settings: HyperParameters) -> Iterator[list[Array]]:
     """Yield differences of each update's weights, and of its recorded moments, in roundings."""
-    for recorded, before, terms, after in predictions(evidence, settings):
+    for recorded, terms, after in predictions(evidence, settings):
         with np.errstate(all="ignore"):
-            allowed = rounding(terms, before, recorded.gradient, after, recorded.eps)
+            allowed = rounding(terms, after, recorded.eps)
             if recorded.allowed is not None:
                 allowed = AdamState(*map(np.minimum, allowed, recorded.allowed))
-            arrays = (recorded.after, *(recorded.moments_after or ()))
-            differences = [(array - predicted) / limit for array, predicted, limit in zip(arrays, after, allowed, strict=False)]
+            differences = [(array - predicted) / limit for array, predicted, limit in zip(recorded.after, after, allowed, strict=False)]
         yield differences
 
 
-def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple[RecordedUpdate, AdamState, UpdateTerms, AdamState]]:
-    """Yield each update with the state before it, its terms and the predicted state after it."""
+def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple[RecordedUpdate, UpdateTerms, AdamState]]:
+    """Yield each update with its terms and the predicted state after it."""
     carried = (np.zeros(evidence.tensor.size), np.zeros(evidence.tensor.size))  # stands for moments that were not recorded
     decay = settings.decay[evidence.tensor]
     for recorded in evidence.updates:
-        coefficient, count = settings.scale * clipping(settings, recorded), max(1, recorded.count + settings.count)
-        terms = UpdateTerms(settings, settings.rate * recorded.rates[evidence.tensor], decay, coefficient, count)
-        before = AdamState(recorded.weights, *(recorded.moments or carried))
+        weights, *moments = recorded.before
+        coefficient = recorded.coefficient
+        if settings.clip is not None and recorded.norm:
+            coefficient = min(1.0, settings.clip / (recorded.norm + 1e-6))
+        count, rates = max(1, recorded.count + settings.count), settings.rate * recorded.rates[evidence.tensor]
         with np.errstate(all="ignore"):
-            after = update(terms, before, recorded.gradient)
-        yield recorded, before, terms, after
+            gradient = settings.scale * coefficient * recorded.gradient
+            terms = UpdateTerms(settings, rates, decay, count, AdamState(weights, *(moments or carried)), gradient)
+            after = update(terms)
+        yield recorded, terms, after
         carried = after[1:]
 
 
-def clipping(settings: HyperParameters, update: RecordedUpdate) -> float:
-    """Return the coefficient of gradients: as recorded, or that of clipping to another norm."""
-    return update.coefficient if settings.clip is None or not update.norm else min(1.0, settings.clip / (update.norm + 1e-6))
+def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
+    """Return the evidence with rounding bounded by 4 times what the settings on record allow.
+
+    Else a fit would win by the rounding it allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
+    limits = (tuple(4 * limit for limit in rounding(terms, after, update.eps)) for update, terms, after in predictions(evidence, recorded))
+    updates = (replace(update, allowed=AdamState(*allowed)) for update, allowed in zip(evidence.updates, limits, strict=True))
+    return replace(evidence, updates=tuple(updates))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import takewhile
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.metrics.limits import weights_eps
-from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate
+from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate, State
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import WorkPool
 from align_hooks.record.format.rows import ScalarRow
@@ -60,92 +61,64 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     by_parameter = optimizer.by_parameter()
     names = sorted(by_parameter.keys() & set(run.weights(steps[0])) & set(gradients(run, partner, steps[0])))
     groups = [by_parameter[name] for name in names]
-    if optimizer.decoupled_weight_decay is None:
-        return message("formula.settings_not_on_record")
-    if why := outside(groups):
-        return why
+    settings = expected_settings(optimizer, groups)
+    if isinstance(settings, Message):
+        return settings
     sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
     state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))  # the next update starts from it
     updates: list[RecordedUpdate] = []
     for step in steps:
         known, expects = asdict(rows[step]), expected.get(step)
         row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
-        rates = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
-        if rates is None or row.clip_coefficient is None:
+        by_name = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
+        if by_name is None or row.clip_coefficient is None:
             return message("formula.not_by_parameter", step=when(step))
         before, after = state_after(step), state_after(step + 1)
-        made = updates[-1].count if updates else 0  # where the state's own count is not on record
-        updates.append(
-            RecordedUpdate(
-                step=step,
-                count=(made if before.updates is None else before.updates) + 1,
-                rates=np.array([rates[name] for name in names], np.float64),
-                norm=row.grad_norm,
-                coefficient=row.clip_coefficient,
-                weights=before.weights,
-                gradient=at_sample(gradients(run, partner, step), sample, work),
-                after=after.weights,
-                moments=before.moments,
-                moments_after=after.moments,
-                eps=weights_eps(run),
-            )
-        )
+        # by the updates so far where the state's own count is not on record
+        count = before.updates if before.updates is not None else updates[-1].count if updates else 0
+        rates = np.array([by_name[name] for name in names], np.float64)
+        gradient = at_sample(gradients(run, partner, step), sample, work)
+        of_row = count + 1, rates, row.grad_norm, row.clip_coefficient
+        updates.append(RecordedUpdate(step, *of_row, before.arrays, gradient, after.arrays, weights_eps(run)))
         if kinds := {*before.dtypes, *after.dtypes} - {"float32"}:
             return message("formula.moments_kept_in", types=all_of(*sorted(kinds)))
         if not updates[-1].finite:
             return message("formula.not_finite", step=when(step))
     tensor = np.repeat(np.arange(len(sample)), [len(indices) for indices in sample.values()])
     rate = next((float(update.rates.max()) for update in updates if update.rates.any()), 0.0)
-    return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), expected_settings(optimizer, groups), rate, optimizer.clip_grad)
+    return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), settings, rate, optimizer.clip_grad)
 
 
-def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters:
-    """Return the settings that updates should follow; ``groups`` has the hyper-parameters of every tensor."""
-    first = groups[0]
-    assert first.betas is not None and first.eps is not None  # :func:`outside` has looked
-    return HyperParameters(
-        beta1=first.betas[0],
-        beta2=first.betas[1],
-        eps=first.eps,
-        decay=np.array([group.weight_decay for group in groups], np.float64),
-        bias_correction=bool(first.bias_correction),
-        decoupled=bool(optimizer.decoupled_weight_decay),
-    )
-
-
-def outside(groups: Sequence[ParameterGroup]) -> Message | None:
-    """Say why these hyper-parameters, one group a tensor, cannot be put into the formula; None where they can."""
+def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters | Message:
+    """Return the settings that updates should follow, or why they do not fit the formula; ``groups`` has one group a tensor."""
+    if optimizer.decoupled_weight_decay is None:
+        return message("formula.settings_not_on_record")
     if not groups:
         return message("formula.none_of_its_weights")
     for group in groups:
-        betas = group.betas or ()
-        numbers = (*betas, group.eps, group.weight_decay, group.bias_correction)
-        if len(betas) != 2 or not all(value is not None and math.isfinite(value) for value in numbers):
+        numbers = (*(group.betas or ()), group.eps, group.weight_decay, group.bias_correction)
+        if len(numbers) != 5 or not all(value is not None and math.isfinite(value) for value in numbers):
             return message("formula.settings_not_on_record")
-    if len({(group.betas, group.eps, group.bias_correction) for group in groups}) > 1:
+    betas, eps, corrected = groups[0].betas, groups[0].eps, bool(groups[0].bias_correction)
+    if betas is None or eps is None or len({(group.betas, group.eps, group.bias_correction) for group in groups}) > 1:
         return message("formula.groups_differ")
-    return None
+    decay, decoupled = np.array([group.weight_decay for group in groups], np.float64), bool(optimizer.decoupled_weight_decay)
+    return HyperParameters(betas[0], betas[1], eps, decay, bias_correction=corrected, decoupled=decoupled)
 
 
 def chain(run: Run, partner: Run, rows: Mapping[int, ScalarRow]) -> list[int]:
     """Return the steps of complete updates: the first consecutive ones after a known state of Adam, and the last with a state."""
-    weights, states = set(run.weight_steps()), set(run.optimizer_state_steps())
-    injected = set(run.facts.injected.steps)
+    weights, states, injected = set(run.weight_steps()), set(run.optimizer_state_steps()), set(run.facts.injected.steps)
     from_partner = partner.facts.run_id == run.facts.injected.run_id
     gradients = (set(run.gradient_steps()) - injected) | (injected & set(partner.gradient_steps()) if from_partner else set())
     made = [step for step in sorted(rows) if not rows[step].skipped]
     complete = {step for step in made if {step, step + 1} <= weights} & gradients
     loaded = any(override.loads_optimizer_state for override in run.facts.overrides)
-    fresh = min(rows, default=None) == 0 and not loaded
-    first: list[int] = []
-    for step in made:
-        if step in complete and (first or step in states or (fresh and step == made[0])):  # a prediction carries the state on
-            first.append(step)
-        elif first:
-            break
-        if len(first) == CHECKED:
-            break
-    last = [step for step in made if first and step > first[-1] and step in complete & states]
+    fresh = made[:1] if min(rows, default=None) == 0 and not loaded else []
+    begin = next((index for index, step in enumerate(made) if step in complete & {*states, *fresh}), len(made))
+    # a prediction carries the state on, so states of later steps may be missing
+    first = list(takewhile(complete.__contains__, made[begin : begin + CHECKED]))
+    last = [step for step in made[begin + len(first) :] if step in complete & states]
     return first + last[-CHECKED:]
 
 
@@ -164,8 +137,7 @@ def chosen(tensors: Tensors, gradients: Tensors, names: Sequence[str]) -> Sample
     share = max(16, SAMPLED // len(names))
     sample = {}
     for name in names:
-        size = math.prod(tensors.shape(name))
-        if size <= share:
+        if (size := math.prod(tensors.shape(name))) <= share:
             sample[name] = np.arange(size)
             continue
         moved = np.flatnonzero(gradients[name])
@@ -184,27 +156,25 @@ def at_sample(tensors: Tensors, sample: Sample, work: WorkPool) -> Array:
 
 def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
     whole, indices = of
-    elements: Array = whole.read().reshape(-1)[indices].astype(np.float64)
-    return elements
+    return np.asarray(whole.read().reshape(-1)[indices], np.float64)
 
 
 @dataclass(frozen=True)
 class SampledState:
     """A run's state between two updates, at the sampled elements."""
 
-    weights: Array
-    moments: tuple[Array, Array] | None = None
-    """None where Adam's state is not on record."""
+    arrays: State
     updates: int | None = None
     """Adam's count; None where not on record."""
     dtypes: tuple[str, ...] = ()
+    """Of the moments; empty where not on record."""
 
 
 def sampled_state(run: Run, sample: Sample, updates: int, work: WorkPool) -> SampledState:
     """Return the state after so many updates; tensors are read one by one."""
     weights = at_sample(run.weights(updates), sample, work)
     if updates not in run.optimizer_state_steps():
-        return SampledState(weights)
+        return SampledState((weights,))
     state = run.optimizer_state(updates)
-    first, second = (at_sample(tensors, sample, work) for tensors in state.moments.values())
-    return SampledState(weights, (first, second), state.updates, tuple(state.dtypes.values()))
+    moments = (at_sample(tensors, sample, work) for tensors in state.moments.values())
+    return SampledState((weights, *moments), state.updates, tuple(state.dtypes.values()))

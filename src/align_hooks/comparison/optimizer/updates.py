@@ -1,36 +1,23 @@
-"""Find the term of the optimizer that made an update, from the recorded update only.
+"""Find the terms of the optimizer that made an update, from the recorded update only.
 
 Where updates do not follow the hyper-parameters on record (:mod:`align_hooks.comparison.optimizer.formula`), each term is fitted to the
-recorded numbers while all others stay. The term that lowers the misfit most is changed, and this is repeated until the misfit is
-rounding, so every wrong term is named with the value that the optimizer used, also where two are wrong.
+recorded numbers while all others stay. The term that lowers the misfit most is changed, until the misfit is rounding.
 
-With the state on record every term leaves a trace. Without it Adam hides scale: the clip coefficient hardly shows, betas only from the
-second update on, and a single update cannot separate bias correction from the learning rate. :func:`blind` names the terms that a record
-cannot show."""
+Without the state on record Adam hides scale: the clip coefficient hardly shows, betas only from the second update on, and a single update
+cannot separate bias correction from the learning rate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from align_hooks.comparison.finding import Term
-from align_hooks.comparison.optimizer.formula import (
-    FITS,
-    AdamState,
-    Array,
-    Evidence,
-    HyperParameters,
-    UpdateFormula,
-    misfit,
-    misfits,
-    predictions,
-    rests,
-    rounding,
-    worst,
-)
+from align_hooks.comparison.optimizer.formula import FITS, Evidence, HyperParameters, UpdateFormula, bounded, misfit, misfits, rests, worst
+from align_hooks.record.format.layout import Array
 
 ROUNDS = 8
 GAIN = 0.8
@@ -65,7 +52,7 @@ class Explanation:
 def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
     """Check updates against the formula; where they do not follow it, fit the settings that they follow."""
     names, decay, by_tensor = evidence.names, recorded.decay, misfits(evidence, recorded)
-    moved = [np.bincount(evidence.tensor, update.after != update.weights, minlength=len(names)) for update in evidence.updates]
+    moved = [np.bincount(evidence.tensor, update.after[0] != update.before[0], minlength=len(names)) for update in evidence.updates]
     as_recorded, still = worst(by_tensor), (np.sum(moved, axis=0) == 0) & (by_tensor > FITS)
     if still.all():
         return Explanation(as_recorded, math.inf, still=names)
@@ -88,8 +75,7 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
     unexplained = tuple(evidence.names[index] for index in np.flatnonzero(~(left <= FITS)))
 
     def of_all(settings: HyperParameters) -> HyperParameters:
-        """Return settings with the recorded decay for tensors that are never updated."""
-        every = decay.copy()
+        every = decay.copy()  # tensors that are never updated keep the recorded one
         every[~still] = settings.decay
         return replace(settings, decay=every)
 
@@ -103,20 +89,9 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
     )
 
 
-def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:
-    """Return the evidence with rounding bounded by 4 times what the settings on record allow.
-
-    Else a fit would win by the rounding it allows itself: with betas next to 1 the bias correction vanishes, and everything fits."""
-    updates = (
-        replace(update, allowed=AdamState(*(4 * limit for limit in rounding(terms, before, update.gradient, after, update.eps))))
-        for update, before, terms, after in predictions(evidence, recorded)
-    )
-    return replace(evidence, updates=tuple(updates))
-
-
 def blind(evidence: Evidence, settings: HyperParameters) -> list[Term]:
     """Return the terms that could be quite different and would not show in this evidence."""
-    decay = settings.decay
+    decay, norms = settings.decay, clipped_norms(evidence)
     others = {
         Term.LEARNING_RATE: replace(settings, rate=1.1),
         Term.BETA1: replace(settings, beta1=max(0.0, 1 - 2 * (1 - settings.beta1))),
@@ -124,17 +99,15 @@ def blind(evidence: Evidence, settings: HyperParameters) -> list[Term]:
         Term.EPS: replace(settings, eps=100 * settings.eps),
         Term.WEIGHT_DECAY: replace(settings, decay=0.5 * decay if decay.any() else np.full_like(decay, 0.1)),
     }
-    if norms := clipped_norms(evidence):
+    if norms:
         others[Term.CLIP_COEFFICIENT] = replace(settings, clip=0.5 * min(norms))
     return [term for term, changed in others.items() if worst(misfits(evidence, changed)) <= FITS]
 
 
 def emptied(evidence: Evidence) -> int | None:
     """Return the first step after which all recorded moments are 0 despite a gradient; None where none are."""
-    for update in evidence.updates:
-        if update.moments_after is not None and update.gradient.any() and not any(moment.any() for moment in update.moments_after):
-            return update.step
-    return None
+    known = (update for update in evidence.updates if len(update.after) > 1 and update.gradient.any())
+    return next((update.step for update in known if not any(moment.any() for moment in update.after[1:])), None)
 
 
 def clipped_norms(evidence: Evidence) -> list[float]:
@@ -145,9 +118,6 @@ def clipped_norms(evidence: Evidence) -> list[float]:
 def excess(misfits: Array) -> float:
     """Return the misfits beyond rounding of all tensors, summed by logarithms: many count, not the worst."""
     return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
-
-
-# ---- what could be different
 
 
 def changes(evidence: Evidence, settings: HyperParameters) -> Iterator[HyperParameters]:
@@ -183,32 +153,29 @@ def _fitted(evidence: Evidence, change: Callable[[float], HyperParameters], reac
     """Return the best ``change(factor)`` of factors from 1/reach to reach, by a coarse scan and a golden section."""
     grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
 
+    @cache  # each inner point but one is one of the round before
     def score(logarithm: float) -> float:
         return misfit(evidence, change(math.exp(logarithm)))
 
     best = int(np.argmin([score(logarithm) for logarithm in grid]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     golden = (math.sqrt(5) - 1) / 2
-    inner = [high - golden * (high - low), low + golden * (high - low)]
-    value = [score(logarithm) for logarithm in inner]
+    left, right = high - golden * (high - low), low + golden * (high - low)
     while high - low > 1e-6:
-        if value[0] <= value[1]:
-            high, inner[1], value[1] = inner[1], inner[0], value[0]
-            inner[0] = high - golden * (high - low)
-            value[0] = score(inner[0])
+        if score(left) <= score(right):
+            high, right = right, left
+            left = high - golden * (high - low)
         else:
-            low, inner[0], value[0] = inner[0], inner[1], value[1]
-            inner[1] = low + golden * (high - low)
-            value[1] = score(inner[1])
+            low, left = left, right
+            right = low + golden * (high - low)
     return change(math.exp((low + high) / 2))
 
 
 def _grouped(evidence: Evidence, settings: HyperParameters, highest: float) -> HyperParameters:
     """Return settings with decay switched on or off tensor by tensor, by the better fit."""
-    squares = []
-    for decay in (np.zeros_like(settings.decay), np.full_like(settings.decay, highest)):
-        total = np.zeros(len(evidence.names))
-        for weights, *_ in rests(evidence, replace(settings, decay=decay)):
-            total += np.bincount(evidence.tensor, weights * weights, minlength=len(evidence.names))
-        squares.append(total)
-    return replace(settings, decay=np.select([squares[1] < squares[0], squares[0] < squares[1]], [highest, 0.0], settings.decay))
+    count, squares = len(evidence.names), []
+    for decay in (np.zeros(count), np.full(count, highest)):
+        weights = (weights for weights, *_ in rests(evidence, replace(settings, decay=decay)))
+        squares.append(sum(np.bincount(evidence.tensor, each * each, minlength=count) for each in weights))
+    off, on = squares
+    return replace(settings, decay=np.select([on < off, off < on], [highest, 0.0], settings.decay))

@@ -1,7 +1,6 @@
 """Compare settings of a model's parts that ``config.json`` has no place for, by the arguments given to each framework.
 
-The frameworks name some of them differently, and give one name another meaning, so the meaning of a setting is compared. What neither a
-record nor a default says is not compared."""
+The frameworks give some of them other names or one name another meaning, so the meaning of a setting is compared, where it is known."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "g
 MOVES_THE_BIAS = "TopkBiasBalanceCallback"
 """MindFormers' callback without which the bias of its experts stays."""
 RECOMPUTES = re.compile(r"^_(?:select_)?recompute:(?!False|None|\[\]|\{\})", re.MULTILINE)
-"""A line of MindFormers' ``recompute_config`` that makes layers compute again."""
+"""A line of MindFormers' ``recompute_config``, a table as text, that makes layers compute again."""
 Read = Callable[[Facts], object]
 
 
@@ -44,19 +43,19 @@ class ComparedSetting:
     matters: Callable[[Facts], bool]
     """Whether a run has the part that is set."""
     means: Read
-    """What is compared."""
+    """The meaning, which is compared."""
     shown: Read | None = None
-    """What is shown; None where that is what is compared."""
+    """The value for a reader; None for the meaning."""
 
     def compared(self, reference: Facts, candidate: Facts) -> tuple[object, object] | None:
-        """Return what the setting means to each side; None where a side lacks it or does not say."""
+        """Return the meaning of the setting on each side; None where a side lacks it or its record does not say."""
         if not all(facts.arguments is not None and self.matters(facts) for facts in (reference, candidate)):
             return None
         ours, theirs = self.means(reference), self.means(candidate)
         return None if UNKNOWN in (ours, theirs) else (ours, theirs)
 
 
-def told(facts: Facts, megatron: str, mindformers: str = "", default: object = UNKNOWN) -> object:
+def argument(facts: Facts, megatron: str, mindformers: str = "", default: object = UNKNOWN) -> object:
     """Return an argument of a run by its framework's name; ``default`` is MindFormers', for Megatron-LM records its own."""
     arguments = facts.arguments or {}
     if not of_mindformers(facts):
@@ -66,7 +65,7 @@ def told(facts: Facts, megatron: str, mindformers: str = "", default: object = U
 
 
 def plain(value: object) -> object:
-    """Return a word as it was before it was recorded as text."""
+    """Return None, True or False for the word that was recorded, any other value as it is."""
     return WORDS.get(value, value) if isinstance(value, str) else value
 
 
@@ -87,12 +86,9 @@ def recomputes(facts: Facts) -> bool | None:
     """Return whether a run computes activations again in its backward pass; None where its record does not say."""
     if facts.arguments is None:
         return None
-    if of_mindformers(facts):  # a table as text, a setting a line
+    if of_mindformers(facts):
         return RECOMPUTES.search(str(facts.arguments.get("recompute_config"))) is not None
     return plain(facts.arguments.get("recompute_granularity")) is not None
-
-
-# ---- experts
 
 
 def has_experts(facts: Facts) -> bool:
@@ -103,14 +99,13 @@ def has_experts(facts: Facts) -> bool:
 def coefficient(facts: Facts) -> object:
     """Return the weight of the auxiliary loss, 0 where there is none."""
     kind = balancing(facts)
-    if kind in UNBALANCED:
-        return 0.0
-    return number(told(facts, "moe_aux_loss_coeff", default=0.0)) if kind in AUXILIARY else UNKNOWN
+    weight = number(argument(facts, "moe_aux_loss_coeff", default=0.0)) if kind in AUXILIARY else UNKNOWN
+    return 0.0 if kind in UNBALANCED else weight
 
 
 def balancing(facts: Facts) -> object:
     """Return how experts are balanced, by Megatron-LM's name."""
-    kind, rows = told_balancing(facts), facts.training.micro_batch_size
+    kind, rows = own_balancing(facts), facts.training.micro_batch_size
     if of_mindformers(facts):
         kind = IN_MINDFORMERS.get(str(kind), kind)
     # a micro-batch may be one sequence, or the whole batch
@@ -118,9 +113,9 @@ def balancing(facts: Facts) -> object:
     return "aux_loss" if rows and rows == alike.get(str(kind)) else kind
 
 
-def told_balancing(facts: Facts) -> object:
+def own_balancing(facts: Facts) -> object:
     """Return how experts are balanced, by the framework's own name."""
-    return told(facts, "moe_router_load_balancing_type", default="sub_seq_aux_loss")
+    return argument(facts, "moe_router_load_balancing_type", default="sub_seq_aux_loss")
 
 
 def is_balanced(facts: Facts) -> bool:
@@ -130,27 +125,20 @@ def is_balanced(facts: Facts) -> bool:
 
 def micro_batch(facts: Facts) -> object:
     """Return the rows of a micro-batch; unknown where no auxiliary loss depends on them."""
-    return facts.training.micro_batch_size or UNKNOWN if balancing(facts) == "aux_loss" else UNKNOWN
+    return (balancing(facts) == "aux_loss" and facts.training.micro_batch_size) or UNKNOWN
 
 
 def logits_loss(facts: Facts) -> object:
     """Return the weight of the loss of the router's logits, which MindFormers does not read."""
-    return 0.0 if of_mindformers(facts) else number(told(facts, "moe_z_loss_coeff") or 0.0)
-
-
-def has_bias(facts: Facts) -> bool:
-    """Return whether experts have a bias."""
-    return has_experts(facts) and told(facts, "moe_router_enable_expert_bias", default=UNKNOWN) is True
+    return 0.0 if of_mindformers(facts) else number(argument(facts, "moe_z_loss_coeff") or 0.0)
 
 
 def bias_rate(facts: Facts) -> object:
-    """Return by how much the bias of experts moves after a step."""
-    if of_mindformers(facts) and MOVES_THE_BIAS not in str((facts.arguments or {}).get("callbacks")):
-        return 0.0
-    return number(told(facts, "moe_router_bias_update_rate", default=0.001))
-
-
-# ---- multi-token prediction, latent attention
+    """Return by how much the bias of experts moves after a step; unknown without a bias."""
+    if argument(facts, "moe_router_enable_expert_bias") is not True:
+        return UNKNOWN
+    moves = not of_mindformers(facts) or MOVES_THE_BIAS in str((facts.arguments or {}).get("callbacks"))
+    return number(argument(facts, "moe_router_bias_update_rate", default=0.001)) if moves else 0.0
 
 
 def predicts(facts: Facts) -> bool:
@@ -160,21 +148,16 @@ def predicts(facts: Facts) -> bool:
 
 def prediction_loss(facts: Facts) -> object:
     """Return the weight of the loss of these layers."""
-    return number(told(facts, "mtp_loss_scaling_factor", "mtp_loss_factor mtp_loss_scaling_factor"))
+    return number(argument(facts, "mtp_loss_scaling_factor", "mtp_loss_factor mtp_loss_scaling_factor"))
 
 
-def is_latent(facts: Facts) -> bool:
-    """Return whether the attention is latent."""
-    return "kv_lora_rank" in facts.model
-
-
-def latent_stretch(facts: Facts) -> tuple[object, object]:
+def latent_stretch(facts: Facts) -> list[object]:
     """Return the factor by which YaRN stretches positions, and a weight of its logarithm; latent scores use both without YaRN too."""
     weight = "mscale" if of_mindformers(facts) else "mscale_all_dim"
     scaling = facts.model.get("rope_scaling")
     if isinstance(scaling, dict):
-        return number(scaling.get("factor")), number(scaling.get(weight))
-    return number(told(facts, "rotary_scaling_factor", default=40.0)), number(told(facts, weight, default=0.707))
+        return [number(scaling.get("factor")), number(scaling.get(weight))]
+    return [number(argument(facts, "rotary_scaling_factor", default=40.0)), number(argument(facts, weight, default=0.707))]
 
 
 def latent_scale(facts: Facts) -> object:
@@ -187,13 +170,15 @@ def latent_scale(facts: Facts) -> object:
 
 
 ARGUMENTS = (
-    ComparedSetting("rotary_scaling_factor, mscale", Phase.FORWARD, is_latent, latent_scale, lambda facts: list(latent_stretch(facts))),
+    ComparedSetting(
+        "rotary_scaling_factor, mscale", Phase.FORWARD, lambda facts: "kv_lora_rank" in facts.model, latent_scale, latent_stretch
+    ),
     ComparedSetting("moe_aux_loss_coeff", Phase.BACKWARD, has_experts, coefficient),
-    ComparedSetting("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, told_balancing),
+    ComparedSetting("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, own_balancing),
     ComparedSetting("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),
     ComparedSetting("moe_z_loss_coeff", Phase.BACKWARD, has_experts, logits_loss),
     ComparedSetting("mtp_loss_scaling_factor", Phase.BACKWARD, predicts, prediction_loss),
-    ComparedSetting("moe_router_bias_update_rate", Phase.UPDATE, has_bias, bias_rate),
+    ComparedSetting("moe_router_bias_update_rate", Phase.UPDATE, has_experts, bias_rate),
 )
 ACTS = {argument.name: argument.acts for argument in ARGUMENTS}
 """Setting to the phase in which it acts; all others act in the forward pass."""

@@ -35,8 +35,6 @@ FAMILY = "family"
 """Name of the finding that only one side's model is of a family."""
 OF_NONE = (NO_FAMILY, NEAREST)
 """Keys of a record for a model of no family, which are no settings."""
-NOT_CLIPPED = "clip_grad"
-"""The only setting of an optimizer for which None is a value; elsewhere None is unknown, and differs from nothing."""
 NAMED = 5
 """The most names in a row."""
 OVERALL = ("clip_grad", "loss_scale", "decoupled_weight_decay")
@@ -58,15 +56,15 @@ def hyper_parameters(
 
     ``rates`` compares the initial learning rates too, which means something where both runs begin with one step. ``left_out`` are
     parameters that cannot be compared."""
-    kind = Metric.HYPER_PARAMETER
     types = str(reference.type), str(candidate.type)
     families = {"Adam" if "adam" in name.lower() else name for name in types}
     known = None not in (reference.type, candidate.type)
-    findings = [_setting("type", *types, kind)] if known and len(families) > 1 else []
+    findings = [_setting("type", *types, Metric.HYPER_PARAMETER)] if known and len(families) > 1 else []
     for key in OVERALL:
         values = getattr(reference, key), getattr(candidate, key)
-        if (None not in values or key == NOT_CLIPPED) and not equal(*values):
-            findings.append(_setting(key, *values, kind))
+        # None is a value of clip_grad only; elsewhere it is unknown
+        if (None not in values or key == "clip_grad") and not equal(*values):
+            findings.append(_setting(key, *values, Metric.HYPER_PARAMETER))
     sides = (side.by_parameter().items() for side in (reference, candidate))
     ours, theirs = ({name: group for name, group in groups if name not in left_out} for groups in sides)
     return [*findings, *_in_one_only(ours, theirs), *_of_parameters(ours, theirs, PER_GROUP if rates else PER_GROUP[1:])]
@@ -79,9 +77,9 @@ Groups = Mapping[str, ParameterGroup]
 def _in_one_only(ours: Groups, theirs: Groups) -> list[Finding]:
     """Return the parameters that only one optimizer holds; nothing where the two share none."""
     findings = []
-    for in_reference, names in ((True, ours.keys() - theirs.keys()), (False, theirs.keys() - ours.keys())):
-        if names and ours.keys() & theirs.keys():
-            subject = message("hyper_parameters.in_one_only", names=listed(sorted(names)))
+    for only in (ours.keys() - theirs.keys(), theirs.keys() - ours.keys()) if ours.keys() & theirs.keys() else ():
+        if only:
+            subject, in_reference = message("hyper_parameters.in_one_only", names=listed(sorted(only))), only <= ours.keys()
             findings.append(Finding(subject, *presence(in_reference), quantity=Metric.HYPER_PARAMETER))
     return findings
 
@@ -98,8 +96,8 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Metric.HYPER_PARAMETER)
-            whole = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
-            of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(whole))
+            shown = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
+            of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(shown))
             findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
     return findings
 
@@ -128,23 +126,16 @@ def presence(in_reference: bool) -> tuple[Value, Value]:
 
 
 def model_settings(reference: Table, candidate: Table) -> list[Finding]:
-    """Return what differs between two recorded model configurations: whether both are of a family, then the settings."""
-    known = NO_FAMILY not in reference and NO_FAMILY not in candidate  # else only sizes are on record
-    keys = reference.keys() | candidate.keys() if known else reference.keys() & candidate.keys()
+    """Return the differences of two recorded model configurations: whether only one is of a family, then the settings."""
+    unknown = [NO_FAMILY in table for table in (reference, candidate)]  # only sizes are on record
+    keys = reference.keys() & candidate.keys() if any(unknown) else reference.keys() | candidate.keys()
     pairs = {key: (reference.get(key), candidate.get(key)) for key in sorted(keys - not_compared(reference, candidate))}
+    families = Finding(message("settings.family"), _family(reference), _family(candidate), name=FAMILY, quantity=Metric.MODEL_SETTING)
     differing = [_setting(key, *pair, Metric.MODEL_SETTING) for key, pair in pairs.items() if not equal(*pair)]
-    return [*recognised(reference, candidate), *differing]
+    return [families, *differing] if unknown[0] != unknown[1] else differing
 
 
-def recognised(reference: Table, candidate: Table) -> list[Finding]:
-    """Return a finding where the model of only one record is of a family."""
-    if (NO_FAMILY in reference) == (NO_FAMILY in candidate):
-        return []
-    kinds = family_shown(reference), family_shown(candidate)
-    return [Finding(message("settings.family"), *kinds, name=FAMILY, quantity=Metric.MODEL_SETTING)]
-
-
-def family_shown(model: Table) -> Value:
+def _family(model: Table) -> Value:
     """Return the family of a recorded model as a setting is shown, or why it has none."""
     if NO_FAMILY in model:
         return of_no_family(model)
@@ -160,7 +151,7 @@ def of_no_family(model: Table) -> Message:
 
 
 def argument_settings(reference: Facts, candidate: Facts) -> list[Finding]:
-    """Return the settings of their models' parts that mean something different to two runs."""
+    """Return the settings of the models' parts with another meaning on each side."""
     findings = []
     for argument in ARGUMENTS:
         compared, shown = argument.compared(reference, candidate), argument.shown or argument.means

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.metrics.points import backward_order
-from align_hooks.comparison.point_stage import point_stage
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult
 from align_hooks.comparison.stages.stage import stage
+from align_hooks.comparison.steps import point_stage
 from align_hooks.names.points import GRADIENT
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.control_band.banded import Banded
+from align_hooks.comparison.control_band.banded import Banded, is_installed
 from align_hooks.comparison.control_band.departure import departure
-from align_hooks.comparison.control_band.drift import is_installed
-from align_hooks.comparison.control_band.series import NUMBERS
+from align_hooks.comparison.control_band.noise_model import NUMBERS
 from align_hooks.comparison.finding import Finding, Words, when
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
@@ -40,17 +39,17 @@ def left(context: ComparisonContext, each: Banded) -> list[Finding]:
     """Return a finding where a number leaves its band, with the values of the step at which that was seen."""
     if each.alarm is None or each.start is None:
         return []
-    quantity, seen = NUMBERS[each.series.name], int(each.series.steps[each.alarm.seen])
+    quantity, seen = NUMBERS[each.name], int(each.common[each.alarm.seen])
     what = message("band.left", what=quantity, start=when(each.start), step=when(seen))
-    ours, theirs = (getattr(run.row(seen), each.series.name, None) for run in context.pair.runs)
+    ours, theirs = (getattr(run.row(seen), each.name, None) for run in context.pair.runs)
     return [Finding(what, ours, theirs, step=each.start, quantity=quantity)]
 
 
 def parts(each: Banded) -> list[Finding]:
     """Return a finding for the mean difference of each part of the run."""
-    quantity, found = NUMBERS[each.series.name], []
+    quantity, found = NUMBERS[each.name], []
     for part in each.drifts:
-        first, last = (int(each.series.steps[index]) for index in (part.start, part.stop - 1))
+        first, last = (int(each.common[index]) for index in (part.start, part.stop - 1))
         what = message("band.part", what=quantity, first=first, last=last, from_iteration=first + 1, to_iteration=last + 1)
         found.append(Finding(what, error=abs(part.mean), limit=part.limit, step=first, quantity=quantity))
     return found

@@ -39,10 +39,10 @@ def first_updates(context: ComparisonContext) -> StageResult:
     rows = rows if rows and pair.is_exact(rows[0][0].step) else []
     known = set(pair.known("weights"))
     steps = [ours.step for ours, theirs in rows if not (ours.skipped or theirs.skipped)]
-    steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.handed]
+    steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.after_injected]
     by_step = [_errors(context, step) for step in steps]
     if not any(by_step):
-        handed = any(ours.step + 1 in pair.handed for ours, _ in rows)
+        handed = any(ours.step + 1 in pair.after_injected for ours, _ in rows)
         why = message("first_updates.handed_over" if handed else "first_updates.not_on_record")
         return StageResult(first_updates, Status.NOT_COMPARED, why)
     tensors = sum(bool(finding.name) for finding in by_step[0])

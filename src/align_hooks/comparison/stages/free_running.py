@@ -26,7 +26,7 @@ def free_running(context: ComparisonContext) -> StageResult:
     for kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS, Metric.WEIGHTS):
         steps = [step for step in pair.known(kind) if step != pair.first]
         weights = kind is Metric.WEIGHTS
-        steps = [step for step in steps if (step not in pair.handed if weights else not pair.is_exact(step))]
+        steps = [step for step in steps if (step not in pair.after_injected if weights else not pair.is_exact(step))]
         known, steps = len(steps), [step for step in steps if not context.is_banded(step) or (weights and step in pair.still)]
         banded += known - len(steps)
         for step in steps:

@@ -77,12 +77,12 @@ def weights_after_update(context: ComparisonContext) -> StageResult:
     equal = after_equal_gradients(pair, work)
     sides = [check(side, pair, work) for side in Side]
     gaps = pair.gaps("optimizer_state")
-    injected = message("after_update.injected", count=len(pair.handed)) if pair.handed else None
+    injected = message("after_update.injected", count=len(pair.after_injected)) if pair.after_injected else None
     notes, whys = [checked.note for checked in sides], {checked.why for checked in sides}
     if len(whys) == 1 and (why := whys.pop()) is not None:
         notes = [message("after_update.neither_checked", why=why)]
     summary = sentences(injected, *notes, *gaps[:1])
-    short = message("short.after_update", injected=len(pair.handed)) if pair.handed else message("short.follow")
+    short = message("short.after_update", injected=len(pair.after_injected)) if pair.after_injected else message("short.follow")
     result = judged(weights_after_update, summary, equal, short, incomplete=bool(gaps))
     differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
     wrong = [finding for checked in sides for finding in checked.findings]
@@ -118,9 +118,9 @@ def differs_of(sides: Sequence[UpdateCheck]) -> Message:
 def after_equal_gradients(pair: Pair, work: WorkPool) -> list[Finding]:
     """Return errors of weights and moments after updates that both made from the same gradients."""
     limit = max(UPDATE, *map(weights_eps, pair.runs))
-    errors = [error for step in pair.handed for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
+    errors = [error for step in pair.after_injected for error in tensor_errors(pair, "weights", step, lambda name: limit, work)]
     clipped = max((relative_difference(ours, theirs) for _, ours, theirs in pair.numbers("clip_coefficient")), default=0.0)
-    for step in set(pair.handed) & set(pair.steps("optimizer_state")):
+    for step in set(pair.after_injected) & set(pair.steps("optimizer_state")):
         errors += moment_errors(pair, step, UPDATE + 2 * clipped, work)
     return errors
 

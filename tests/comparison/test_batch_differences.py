@@ -83,7 +83,7 @@ NAMES = {"labels": "labels", "mask": "loss_mask", "positions": "position_ids", "
 
 
 @pytest.mark.parametrize(("bend", "way", "cause"), FAULTS.values(), ids=FAULTS.keys())
-def test_what_is_made_otherwise_of_the_same_tokens_is_told(compared: Compared, bend: Any, way: str, cause: str) -> None:
+def test_arrays_made_differently_of_the_same_tokens_are_described(compared: Compared, bend: Any, way: str, cause: str) -> None:
     outcome = compared(of_text(bend), against=of_text())
     assert (outcome.verdict, outcome.first.name, outcome.blame.causes) == (Verdict.DIVERGED, "batches", (cause,))
     assert ids(outcome.headline)[:2] == ["two_runs.other_arrays", f"made.{way}"]
@@ -93,10 +93,8 @@ def test_what_is_made_otherwise_of_the_same_tokens_is_told(compared: Compared, b
 
 
 def test_the_side_that_does_it_is_named_and_the_id(compared: Compared) -> None:
-    for candidate, reference, side in (
-        (of_text(ENDS_HIDDEN), of_text(), Side.CANDIDATE),
-        (of_text(), of_text(ENDS_HIDDEN), Side.REFERENCE),
-    ):
+    hidden, plain = of_text(ENDS_HIDDEN), of_text()
+    for candidate, reference, side in ((hidden, plain, Side.CANDIDATE), (plain, hidden, Side.REFERENCE)):
         headline = compared(candidate, against=reference).headline
         assert arguments("made.mask_hides_id", headline) == {"side": side, "number": END}
 
@@ -288,10 +286,10 @@ def overridden(what: str, before: object, after: object) -> dict[str, object]:
 
 def test_batches_that_were_fed_are_said_to_be(compared: Compared, candidate: Synthetic) -> None:
     own = compared(candidate)
-    assert (own.agreement.id, "notes.fed" in ids(own.notes)) == ("comparison.agrees", False)
+    assert (own.headline.id, "notes.fed" in ids(own.notes)) == ("comparison.agrees", False)
     candidate.settings |= FED
     outcome = compared(candidate)
-    assert (outcome.verdict, outcome.agreement.id) == (Verdict.ALIGNED, "comparison.agrees_fed")
+    assert (outcome.verdict, outcome.headline.id) == (Verdict.ALIGNED, "comparison.agrees_fed")
     assert arguments("notes.fed", outcome.notes)["sides"].parts == (Side.CANDIDATE,)
 
 
@@ -340,3 +338,11 @@ def test_where_one_side_has_no_token_losses_no_tensor_is_named(compared: Compare
 def test_that_no_updates_were_checked_is_said_once(compared: Compared, candidate: Synthetic) -> None:
     summary = stage(compared(asking(candidate, weights="0"), against=candidate), "weights after an update").summary
     assert ids(summary) == ["after_update.neither_checked", "formula.no_whole_update"]
+
+
+@pytest.mark.parametrize("name", ["labels", "loss_mask"])
+def test_arrays_differ_without_recorded_tokens(compared: Compared, name: str) -> None:
+    reference = of_text(lambda arrays: arrays.pop("tokens"))
+    candidate = deepcopy(reference)
+    candidate.batches[1][name] = 1 - candidate.batches[1][name]
+    assert compared(candidate, against=reference).first.name == "batches"

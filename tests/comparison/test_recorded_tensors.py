@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from align_hooks import open_run
-from align_hooks.comparison.metrics import streams
-from align_hooks.comparison.metrics.measures import BLOCK, aligned, distances, of_blocks
-from align_hooks.comparison.metrics.streams import Moved, Task, measure, norm_of
+from align_hooks.comparison.metrics import measures
+from align_hooks.comparison.metrics.measures import BLOCK, Moved, Task, aligned, distances, measure, norm_of, of_blocks
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import RecordError
 from align_hooks.messages import message, sentences
@@ -62,10 +61,10 @@ def test_any_two_cuts_measure_what_the_whole_tensors_do(ours: Cut, theirs: Cut, 
     reference, candidate = whole(folder / "one", one, ours), whole(folder / "other", other, theirs)
     assert np.array_equal(reference.read(), one)
     found = measure(Task(reference, candidate))
-    assert (found.apart, found.reference, found.candidate) == pytest.approx(distances(one, other))
+    assert (found.difference, found.reference, found.candidate) == pytest.approx(distances(one, other))
     moved = measure(Task(Moved(reference, candidate), Moved(candidate, reference)))
-    assert moved.apart == pytest.approx(2 * found.apart)
-    assert moved.reference == pytest.approx(found.apart)
+    assert moved.difference == pytest.approx(2 * found.difference)
+    assert moved.reference == pytest.approx(found.difference)
     assert norm_of(reference) == pytest.approx(found.reference)
 
 
@@ -85,8 +84,8 @@ def test_two_orders_of_one_cut_are_read_block_by_block_and_two_cuts_put_together
     columns, more = (whole(tmp_path / str(add), tensor + add, in_columns) for add in (0, 1))
     rows, alone = whole(tmp_path / "rows", tensor + 2, in_rows), whole(tmp_path / "alone", tensor)
     monkeypatch.setattr(Whole, "read", lambda self: pytest.fail("a tensor was put together"))
-    assert measure(Task(columns, more)).apart == pytest.approx(np.sqrt(24))
-    assert measure(Task(rows, alone)).apart == pytest.approx(np.sqrt(4 * 24))
+    assert measure(Task(columns, more)).difference == pytest.approx(np.sqrt(24))
+    assert measure(Task(rows, alone)).difference == pytest.approx(np.sqrt(4 * 24))
     with pytest.raises(pytest.fail.Exception, match="put together"):
         measure(Task(columns, rows))
 
@@ -97,7 +96,7 @@ def test_what_is_equal_by_its_digests_is_not_read(tmp_path: Path, monkeypatch: p
     read: list[StoredTensor] = []
     original = StoredTensor.blocks
     monkeypatch.setattr(StoredTensor, "blocks", lambda self: read.append(self) or original(self))
-    assert measure(Task(reference, candidate, norm=9.5)) == streams.Measured(0.0, 9.5, 9.5, by_digest=True)
+    assert measure(Task(reference, candidate, norm=9.5)) == measures.Measured(0.0, 9.5, 9.5, by_digest=True)
     assert not read
     assert measure(Task(reference, candidate)).reference == pytest.approx(np.sqrt(96))
     assert [part.path for part in read] == [tmp_path / "one" / FILE]
@@ -107,7 +106,7 @@ def test_what_is_equal_by_its_digests_is_not_read(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_equal_and_not_finite_is_not_equal(tmp_path: Path, value: float) -> None:
     tensor = np.full(SHAPE, value, np.float32)
-    assert np.isnan(measure(Task(whole(tmp_path / "one", tensor), whole(tmp_path / "other", tensor), norm=value)).apart)
+    assert np.isnan(measure(Task(whole(tmp_path / "one", tensor), whole(tmp_path / "other", tensor), norm=value)).difference)
 
 
 @pytest.mark.parametrize(
