@@ -19,7 +19,8 @@ from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.evidence.convert import convert
-from align_hooks.messages import CHINESE, Side, message, rendered
+from align_hooks.messages import Side, message, rendered
+from align_hooks.messages.catalogue import CHINESE
 from align_hooks.record.check.self_check import Contradiction, ContradictionKind, NormRecheck, Statement, Witness, recomputed
 from align_hooks.record.format.ending import HowEnded, InterruptedWrite
 from align_hooks.record.format.norms import squared_sum

@@ -8,7 +8,7 @@ from pathlib import Path
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.extras import needing
-from align_hooks.messages import ENGLISH, speaking
+from align_hooks.messages.catalogue import ENGLISH, speaking
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of
 from align_hooks.record.reader import Run, open_run
