@@ -13,18 +13,17 @@ from align_hooks._version import __version__
 
 if TYPE_CHECKING:
     from align_hooks.comparison.verdict import Verdict
-    from align_hooks.python.compare import compare
-    from align_hooks.python.comparison import Comparison
+    from align_hooks.python import Comparison, compare
     from align_hooks.record.read.batch import Batch
     from align_hooks.record.reader import Run, open_run
 
 __all__ = ["Batch", "Comparison", "Run", "Verdict", "__version__", "compare", "open_run"]
 HOMES = {
     "Batch": "record.read.batch",
-    "Comparison": "python.comparison",
+    "Comparison": "python",
     "Run": "record.reader",
     "Verdict": "comparison.verdict",
-    "compare": "python.compare",
+    "compare": "python",
     "open_run": "record.reader",
 }
 """The module of each public name, imported when the name is first used."""

@@ -19,8 +19,7 @@ from concurrent.futures import Executor
 
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import AlignHooksError
-from align_hooks.python.compare import Source, compare
-from align_hooks.python.comparison import Comparison
+from align_hooks.python import Comparison, Source, compare, several
 
 __all__ = ["assert_aligned"]
 
@@ -53,8 +52,7 @@ def assert_aligned(
         return comparison
     from align_hooks.report.failure import failure
 
-    repeats = [noise] if isinstance(noise, str | os.PathLike) else noise if isinstance(noise, Sequence) else [noise]
-    given = [word for repeat in repeats for word in ("--noise", repeat)]
+    given = [word for repeat in several(noise) for word in ("--noise", repeat)]
     words = ["align-hooks", "compare", reference, candidate, *given]
     command = shlex.join(str(getattr(word, "path", word)) for word in words)
     raise AssertionError(failure(comparison, allowed, command, None if report is None else os.fspath(report)))

@@ -18,7 +18,8 @@ from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
-from align_hooks.messages import CHINESE, ENGLISH, message, rendered
+from align_hooks.messages import message, rendered
+from align_hooks.messages.catalogue import CHINESE, ENGLISH
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
 from chosen import in_one

@@ -10,8 +10,7 @@ pytest.importorskip("megatron.core")
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 
 from align_hooks.families import llama
-from align_hooks.families.megatron import rotary_base, scaled
-from align_hooks.families.rope_scaling import Llama3Scaling
+from align_hooks.families.megatron import Llama3Scaling, rotary_base, scaled
 
 SIZE = 64
 

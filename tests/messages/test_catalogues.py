@@ -12,8 +12,8 @@ from jinja2 import Environment, nodes
 
 import align_hooks
 from align_hooks.comparison.diagnosis.next_step import ADVICE
+from align_hooks.messages import CAPITAL, id_of
 from align_hooks.messages.catalogue import CATALOGUES, CHINESE, ENGLISH, catalogue
-from align_hooks.messages.message import CAPITAL, id_of
 
 SOURCE = Path(align_hooks.__file__).parent
 SCRIPT = re.compile(r'\bsay\((?:"([^"]*)"(?:, {([^}]*)})?\))?')

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.messages import CHINESE, ENGLISH, Argument, all_of, any_of, catalogue, message, rendered, sentences, terms
+from align_hooks.messages import Argument, all_of, any_of, catalogue, message, rendered, sentences, terms
+from align_hooks.messages.catalogue import CHINESE, ENGLISH
 
 WORDS = {
     ENGLISH: """

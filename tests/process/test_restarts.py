@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.process import restarts
-from align_hooks.process.restarts import is_restart, launchers
+from align_hooks.process import ranks as restarts
+from align_hooks.process.ranks import is_restart, launchers
 from started import scrubbed
 
-WORKER = "import json, os; from align_hooks.process.restarts import launchers; print(json.dumps(launchers(os.environ)))"
+WORKER = "import json, os; from align_hooks.process.ranks import launchers; print(json.dumps(launchers(os.environ)))"
 AGENT = """
 import os, subprocess, sys
 for words in sys.argv[2:]:

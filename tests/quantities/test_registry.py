@@ -48,7 +48,7 @@ def test_names_and_files_tell_quantities_apart(kind: Quantity) -> None:
 def test_sketches_are_numbered_and_taken_as_what_they_are_of(kind: Quantity) -> None:
     if kind.sketch_of is not None:
         of = kind.sketch_of
-        assert (kind.numbering, kind.trainable, kind.of_gradients) == (of.numbering, of.trainable, of.of_gradients)
+        assert (kind.is_state, kind.trainable, kind.of_gradients) == (of.is_state, of.trainable, of.of_gradients)
 
 
 def test_every_switch_is_a_variable_with_its_options_behind_it() -> None:

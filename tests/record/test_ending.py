@@ -17,7 +17,8 @@ import pytest
 
 import align_hooks
 from align_hooks import open_run
-from align_hooks.messages import CHINESE, rendered
+from align_hooks.messages import rendered
+from align_hooks.messages.catalogue import CHINESE
 from align_hooks.record.format import layout
 from align_hooks.record.format.crash_stack import LARGEST, SIGNALS, SignalExit, read
 from align_hooks.record.format.ending import End, HowEnded, InterruptedWrite, ending

@@ -16,7 +16,8 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.messages import CHINESE, ENGLISH, Side, message, rendered
+from align_hooks.messages import Side, message, rendered
+from align_hooks.messages.catalogue import CHINESE, ENGLISH
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.missing_batch import MissingBatchReason

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from align_hooks.comparison.arbitration import Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance, choice, distance
 from align_hooks.comparison.finding import Finding, when
-from align_hooks.messages import CHINESE, Side, message, rendered
+from align_hooks.messages import Side, message, rendered
+from align_hooks.messages.catalogue import CHINESE
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.arbitration_machine import arbitration_as_json
 from align_hooks.report.arbitration_text import headline, remarks, render_arbitration

@@ -12,7 +12,8 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
-from align_hooks.messages import CHINESE, message, rendered
+from align_hooks.messages import message, rendered
+from align_hooks.messages.catalogue import CHINESE
 from align_hooks.report.page import page
 from align_hooks.report.run_page import run_page
 from align_hooks.report.text import parts_of

@@ -23,8 +23,8 @@ from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import Configuration, SourceLocation, Value
 from align_hooks.data_file import sections
-from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
-from align_hooks.messages.catalogue import CATALOGUES
+from align_hooks.messages import Argument, Joined, Message, message, rendered
+from align_hooks.messages.catalogue import CATALOGUES, CHINESE
 from align_hooks.record.batch_statistics import statistics_of
 from align_hooks.record.format.schema import Table
 from align_hooks.report import check_page, frame

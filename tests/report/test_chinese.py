@@ -19,7 +19,8 @@ from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.evidence.convert import convert
-from align_hooks.messages import CHINESE, Side, message, rendered
+from align_hooks.messages import Side, message, rendered
+from align_hooks.messages.catalogue import CHINESE
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
 from align_hooks.record.check.norm_checks import NormRecheck, recomputed
 from align_hooks.record.format.ending import HowEnded, InterruptedWrite

@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from align_hooks._version import __version__
 from align_hooks.errors import AlignHooksError, RecordError, in_a_line, no_such, printable, shown
-from align_hooks.messages import language_of, speaking
+from align_hooks.messages.catalogue import language_of, speaking
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 

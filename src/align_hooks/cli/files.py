@@ -17,7 +17,8 @@ from rich.table import Column
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.extras import needing
-from align_hooks.messages import ENGLISH, Argument, rendered, speaking
+from align_hooks.messages import Argument, rendered
+from align_hooks.messages.catalogue import ENGLISH, speaking
 from align_hooks.messages.progress import Progress
 from align_hooks.process import storage
 from align_hooks.process.paths import path_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tree_sitter
@@ -21,8 +21,7 @@ from align_hooks.configuration.assignments import assign, declare, names_set_in,
 from align_hooks.configuration.beside import file_beside
 from align_hooks.configuration.conditions import fits, holds, succeeds
 from align_hooks.configuration.files import SCRIPT, read_text
-from align_hooks.configuration.nested import Nested, script_in, written_again
-from align_hooks.configuration.script import Node, Script, ShellWord, line_of, text_of
+from align_hooks.configuration.script import CONTINUED, Node, Script, ShellWord, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.words import here_document, join, names_in, single, words
 from align_hooks.messages import Message, message
@@ -41,6 +40,24 @@ CUT_WORD = re.compile(rb"(?<=[^\s\\&|;({])\\\n(?=\S)")
 """A continued line within a word."""
 JOINED = ("string", "string_content", "raw_string", "comment", "heredoc_body", "heredoc_content")
 """Nodes in which the grammar joins continued lines itself."""
+SHELLS = ("bash", "sh")
+READERS = (*SHELLS, "sbatch")
+"""Commands that read a script."""
+ELSEWHERE = ("docker", "kubectl", "podman", "ssh")
+"""Commands that pass no variable on."""
+SCRIPT_NAME = re.compile(r"\S+\.(sh|bash|sbatch|slurm|job)")
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A text that another bash reads: a here-document, the word of ``bash -c`` or a file, as schedulers and containers get their jobs."""
+
+    text: ShellWord
+    arguments: Sequence[ShellWord]
+    inherits: bool
+    """Whether the other bash has the exported variables."""
+    name: str = ""
+    """The name of the file with the text; empty without a file."""
 
 
 class Left(Exception):
@@ -302,6 +319,41 @@ def _within(script: Script, arguments: list[ShellWord], follow: Callable[[], Non
         follow()
     script.depth -= 1
     script.set_arguments(outer)
+
+
+def script_in(script: Script, started: Sequence[ShellWord], document: ShellWord | None) -> Nested | None:
+    """Return the script that a command's bash reads: the word of ``-c``, a file on this machine, or the here-document."""
+    names = [Path(word.text).name for word in started]
+    at = next((at for at, name in enumerate(names) if name in READERS), None)
+    if at is None or any(name.endswith(".py") for name in names[:at]):
+        return None
+    inherits, rest = names[0] not in ELSEWHERE, list(started[at + 1 :])
+    while rest and rest[0].text.startswith("-") and names[at] in SHELLS:
+        option = rest.pop(0).text
+        if re.fullmatch(r"-[a-z]*c", option) and rest:
+            return None if rest[0].unknown and not rest[0].parts else Nested(rest[0], rest[2:], inherits)
+        if re.fullmatch(r"-[a-z]*[oO]", option):
+            del rest[:1]
+    file = next((at for at, word in enumerate(rest) if SCRIPT_NAME.fullmatch(word.text) or names[0] in SHELLS), None)
+    if file is None:
+        return Nested(document, [], inherits) if document is not None else None
+    path = Path(rest[file].text)
+    if rest[file].unknown or script.moved or (script.folder is None and not path.is_absolute()):
+        return None
+    try:
+        text = read_text(path if script.folder is None else script.folder / path, SCRIPT)
+    except ConfigurationError:
+        return None
+    return Nested(ShellWord(text, 0), rest[file + 1 :], inherits, path.name)
+
+
+def written_again(text: ShellWord) -> tuple[str, dict[str, list[ShellWord]]]:
+    """Return a text that bash reads again, and the variables that stand in it for unknown parts."""
+    written, stands = text.raw.replace(CONTINUED, "\\\n"), dict[str, list[ShellWord]]()
+    for number, part in enumerate(part for part in text.parts or (text,) if part.unknown):
+        stands[f"_unknown_{number}"] = [part]
+        written = written.replace(part.raw, f"${{_unknown_{number}}}", 1)
+    return written, stands
 
 
 def _nested(script: Script, nested: Nested, variables: Mapping[str, ShellWord]) -> None:

@@ -19,7 +19,7 @@ from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import SCRIPT, read_text
-from align_hooks.configuration.mindformers_launch import read_launch
+from align_hooks.configuration.mindformers import read_launch
 from align_hooks.configuration.script import Script, ShellWord
 from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Setting, SourceLocation, Value
 from align_hooks.configuration.words import split

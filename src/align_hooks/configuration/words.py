@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from align_hooks.configuration.beside import written_out
-from align_hooks.configuration.cuts import SIGNS, cut
 from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, ShellWord, blank, length_of, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.messages import Message, message
@@ -27,6 +26,12 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     ">=": operator.ge,
 }
 """Operator to its result of two whole numbers; a comparison gives 0 or 1."""
+SIGNS = ("#", "##", "%", "%%", "/", "//")
+"""Cuts at the front or the end of the shortest or the longest piece that fits; replacements of the first piece or of all."""
+PLAIN_PATTERN = re.compile(r"[^\\\[\]()'\"`$!{}&#%]+[#%]*")
+"""Patterns and texts that Python and bash read alike, but for ``*`` and ``?``."""
+MOST_COMPARISONS = 10**8
+"""Most comparisons of characters in a cut; cuts of paths and lists of arguments take a thousandth."""
 WIDEST = 2**62
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})")
 """A whole number that bash and Python read alike."""
@@ -230,6 +235,23 @@ def _left(script: Script, node: Node, word: ShellWord, sign: str) -> ShellWord:
     pattern, _, instead = written.partition("/") if sign[0] == "/" else (written, "", "")
     left = None if word.unknown or CONTINUED in word.raw else cut(word.raw, sign, pattern, instead)  # the mark may hide a match
     return unfollowed(script, node) if left is None else replace(word, raw=left)
+
+
+def cut(text: str, sign: str, pattern: str, instead: str = "") -> str | None:
+    """Return a text after an expansion of :data:`SIGNS`; None for a pattern with quotes, classes or variables, and for a slow one."""
+    work = len(text) ** (pattern.count("*") + (1 if sign[0] == "/" else 2))
+    if not PLAIN_PATTERN.fullmatch(pattern) or not (instead == "" or PLAIN_PATTERN.fullmatch(instead)) or work > MOST_COMPARISONS:
+        return None
+    if sign[0] == "/" and not pattern.strip("*"):  # the pattern fits the empty text
+        return None
+    written = "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern)
+    if sign[0] == "/":
+        return re.sub(written, lambda _: instead, text, count=0 if sign == "//" else 1, flags=re.DOTALL)
+    for end in range(len(text) + 1) if sign in ("#", "%%") else range(len(text), -1, -1):
+        piece, rest = (text[:end], text[end:]) if sign[0] == "#" else (text[end:], text[:end])
+        if re.fullmatch(written, piece, re.DOTALL):
+            return rest
+    return text
 
 
 def unset(script: Script, node: Node, name: str) -> list[ShellWord]:

@@ -11,7 +11,7 @@ from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.row import plain
 from align_hooks.configuration.files import LARGEST
 from align_hooks.configuration.megatron import LATEST
-from align_hooks.configuration.mindformers_launch import NOT_THERE
+from align_hooks.configuration.mindformers import NOT_THERE
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import Message, rendered
 from align_hooks.regular import read_regular

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.families import llama, megatron, mindformers, qwen3_moe
-from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
+from align_hooks.families.family import CANONICAL, NATIVE, RULES, Allowed, Decoder, Family, Level, tables
 from align_hooks.families.qwen3_moe import of_dense, of_sparse
-from align_hooks.families.rules import CANONICAL, NATIVE, RULES
 from align_hooks.names.table import Rule
 
 HF = f"{CANONICAL}.self_attn"
@@ -96,10 +95,7 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
     """Return ``config.json`` of the Hugging Face model."""
     routing = decoder.routing
     assert routing is not None and decoder.latent is not None
-    plain = {name: value for name, value in llama.huggingface(decoder).items() if name not in ("head_dim", "mlp_bias")}
-    return plain | {
-        "architectures": ["DeepseekV3ForCausalLM"],
-        "model_type": "deepseek_v3",
+    return llama.config_json(decoder, "DeepseekV3", "deepseek_v3", without=("head_dim", "mlp_bias")) | {
         "num_key_value_heads": decoder.dims.heads,
         **decoder.latent,
         "rope_interleave": True,

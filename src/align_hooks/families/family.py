@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from align_hooks.data_file import sections
+from align_hooks.data_file import columns, sections
+from align_hooks.names import blocks
 from align_hooks.names.blocks import Dims
-from align_hooks.names.table import NameTable
+from align_hooks.names.table import NameTable, Rule
 
 GPTModel: TypeAlias = Any
 """A built GPTModel of Megatron-LM."""
@@ -189,3 +190,23 @@ def kind_of(name: str) -> str:
     """Return the kind of a tensor by its name with placeholders: without the layer, and with ``*`` for an expert's number."""
     inner = re.split(r"\.\{(?:layer|dense|sparse|after)\}\.", name)[-1]
     return inner.removeprefix("model.").replace("{expert}", "*").removesuffix(".weight")
+
+
+NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
+"""Prefixes of the names of a layer's parameters: Megatron's, and Hugging Face's."""
+_LAYOUTS = (
+    *(blocks.UNFUSED, blocks.VOCABULARY, blocks.QKV_PER_GROUP, blocks.HALVES),
+    *(blocks.GATE_THEN_UP, blocks.GATE_UP_BY_ROW, blocks.EXPERT_GATE_THEN_UP),
+)
+LAYOUTS = {layout.name: layout for layout in _LAYOUTS}
+
+
+def _rule(line: str) -> Rule:
+    words = columns(line.split(), ("", "<-", "in", "axis"))
+    (native,), (layout,), (axis,) = words[""], words["in"] or ("whole",), words["axis"] or ("0",)
+    canonical = tuple(CANONICAL + name if name.startswith(".") else name for name in words["<-"])
+    return Rule(NATIVE + native if native.startswith(".") else native, canonical, LAYOUTS[layout], int(axis))
+
+
+RULES = {head: tuple(map(_rule, lines)) for head, lines in sections(Path(__file__).with_name("rules.txt")).items()}
+"""Kinds of parameters to their rules, from names in a framework to Hugging Face's."""

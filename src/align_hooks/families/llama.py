@@ -10,8 +10,7 @@ Among the newer models TeleChat3 is a Llama (:mod:`.mindformers`).
 from __future__ import annotations
 
 from align_hooks.families import megatron, mindformers
-from align_hooks.families.family import Decoder, Family, InMindFormers, Level, ModelConfig, tables
-from align_hooks.families.rules import CANONICAL, RULES
+from align_hooks.families.family import CANONICAL, RULES, Decoder, Family, InMindFormers, Level, ModelConfig, tables
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import NameTable
 
@@ -37,11 +36,11 @@ SCALINGS = {"None": None, "": None, "NTK": None, "PI": "linear", "linear": "line
 CONFIGURED = tables("configured.txt")["llama"]
 
 
-def huggingface(decoder: Decoder) -> dict[str, object]:
-    """Return ``config.json`` of the Hugging Face model."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+def config_json(decoder: Decoder, name: str = "Llama", model_type: str = "llama", without: tuple[str, ...] = ()) -> dict[str, object]:
+    """Return ``config.json`` of the Hugging Face model ``name``, ``without`` some keys of a Llama."""
+    llama = {
+        "architectures": [f"{name}ForCausalLM"],
+        "model_type": model_type,
         "hidden_size": decoder.hidden,
         "intermediate_size": decoder.dims.ffn,
         "num_hidden_layers": decoder.layers,
@@ -59,6 +58,7 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
         "mlp_bias": False,
         "torch_dtype": "float32",
     }
+    return {key: value for key, value in llama.items() if key not in without}
 
 
 def _misfits(config: ModelConfig) -> list[str]:
@@ -124,7 +124,7 @@ LLAMA = Family(
     experts=False,
     levels=(*FIRST, *FEED_FORWARD, *LAST),
     configured={**CONFIGURED, "rope_scaling": tuple(filter(None, map(str.lower, SCALINGS)))},
-    huggingface=huggingface,
+    huggingface=config_json,
     megatron=megatron.table("a dense Llama", DENSE),
     holds={**megatron.PLAIN, "use_rope_scaling": (False, True)},
     mindformers=(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
-from align_hooks.families.rope_scaling import Llama3Scaling
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import NameTable, Rule
 
@@ -124,6 +125,47 @@ def rotary_base(gpt: GPTModel, args: Args) -> float | None:
     return base_of(turned, stated) if turned else next(iter(stated), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Llama3Scaling:
+    """Rotary positions that Llama 3.1 scales: low frequencies by a factor, high ones not at all, and those between by a part of it.
+
+    The formula is in megatron-core's ``rotary_pos_embedding.py`` (``_apply_scaling``) and Transformers' ``modeling_rope_utils.py``.
+    """
+
+    base: float
+    factor: float
+    """The divisor of low frequencies."""
+    low: float = 1.0
+    """Frequencies of wavelengths above ``original / low`` are divided."""
+    high: float = 4.0
+    """Frequencies of wavelengths below ``original / high`` stay."""
+    original: int = 8192
+    """Tokens of a sequence in the original training."""
+
+    def frequencies(self, size: int) -> list[float]:
+        """Return the frequency of each pair of a head's ``size`` rotated elements, in radians a position, ``[size / 2]``."""
+        return [self._scaled(self.base ** (-2 * at / size)) for at in range(size // 2)]
+
+    def _scaled(self, frequency: float) -> float:
+        wavelength = 2 * math.pi / frequency
+        if wavelength < self.original / self.high:
+            return frequency
+        if wavelength > self.original / self.low:
+            return frequency / self.factor
+        smooth = (self.original / wavelength - self.low) / (self.high - self.low)
+        return (1 - smooth) * frequency / self.factor + smooth * frequency
+
+    def facts(self) -> dict[str, object]:
+        """Return ``rope_scaling`` of ``config.json``."""
+        return {
+            "rope_type": "llama3",
+            "factor": self.factor,
+            "low_freq_factor": self.low,
+            "high_freq_factor": self.high,
+            "original_max_position_embeddings": self.original,
+        }
+
+
 def scaled(gpt: GPTModel, args: Args) -> Llama3Scaling | None:
     """Return the scaling of the built frequencies; None where they are not scaled, or not by ``--use-rope-scaling``."""
     base, turned = getattr(gpt, "rotary_base", None) or getattr(args, "rotary_base", None), frequencies(gpt)
@@ -131,13 +173,8 @@ def scaled(gpt: GPTModel, args: Args) -> Llama3Scaling | None:
         return None
     # Megatron-LM may have built with its default factor, whatever it was given
     factors = dict.fromkeys(float(factor) for factor in (getattr(args, "rope_scaling_factor", None), MEGATRON_FACTOR) if factor)
-    scalings = (Llama3Scaling(float(base), factor) for factor in factors)
+    scalings, nearly = (Llama3Scaling(float(base), factor) for factor in factors), partial(math.isclose, rel_tol=1e-5)  # they are in fp32
     return next((scaling for scaling in scalings if all(map(nearly, turned, scaling.frequencies(2 * len(turned))))), None)
-
-
-def nearly(ours: float, theirs: float) -> bool:
-    """Return whether two frequencies are equal within the rounding of their computation in fp32."""
-    return math.isclose(ours, theirs, rel_tol=1e-5)
 
 
 def frequencies(gpt: GPTModel) -> list[float]:

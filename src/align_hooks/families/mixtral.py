@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron
-from align_hooks.families.family import Allowed, Decoder, Family, Level, tables
-from align_hooks.families.rules import CANONICAL, RULES
+from align_hooks.families.family import CANONICAL, RULES, Allowed, Decoder, Family, Level, tables
 
 MOE = f"{CANONICAL}.block_sparse_moe"
 EXPERTS: tuple[Level, ...] = (
@@ -14,21 +13,14 @@ EXPERTS: tuple[Level, ...] = (
 )
 # no Mixtral has dense layers; with their rules a model that has some is refused for that reason
 MEGATRON_RULES = (*llama.DENSE, *RULES["experts of mixtral"])
-HOLDS: Allowed = {
-    **megatron.PLAIN,
-    **megatron.ROUTER,
-    "moe_router_pre_softmax": (False,),
-    "experts": (True,),
-    "dense layers between experts": (False,),
-}
+OWN: Allowed = {"moe_router_pre_softmax": (False,), "experts": (True,), "dense layers between experts": (False,)}
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """Return ``config.json`` of the Hugging Face model."""
     assert decoder.routing is not None
-    mixtral = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "intermediate_size": decoder.dims.expert_ffn}
     routing = {"num_local_experts": decoder.routing.experts, "num_experts_per_tok": decoder.routing.chosen, "sliding_window": None}
-    return llama.huggingface(decoder) | mixtral | routing
+    return llama.config_json(decoder, "Mixtral", "mixtral") | {"intermediate_size": decoder.dims.expert_ffn} | routing
 
 
 MIXTRAL = Family(
@@ -38,5 +30,5 @@ MIXTRAL = Family(
     configured={**llama.CONFIGURED, **tables("configured.txt")["mixtral"]},
     huggingface=huggingface,
     megatron=megatron.table("a Llama with experts as in Mixtral", MEGATRON_RULES),
-    holds=HOLDS,
+    holds={**megatron.PLAIN, **megatron.ROUTER, **OWN},
 )

@@ -15,7 +15,23 @@ NULLS = ("rope_scaling", "q_lora_rank", "sliding_window")
 
 def described(family: Family, decoder: Decoder, misfits: Sequence[str]) -> dict[str, object]:
     """Return a record's description of a built decoder of a family, or of one that differs from its nearest family by ``misfits``."""
-    return with_unknown(own_model(decoder, family.name, misfits) if misfits else family.huggingface(decoder))
+    if not misfits:
+        return with_unknown(family.huggingface(decoder))
+    sizes = {
+        NO_FAMILY: list(misfits),
+        NEAREST: family.name,
+        "hidden_size": decoder.hidden,
+        "intermediate_size": decoder.dims.ffn,
+        "num_hidden_layers": decoder.layers,
+        "num_attention_heads": decoder.dims.heads,
+        "num_key_value_heads": decoder.dims.groups,
+        "rms_norm_eps": decoder.epsilon,
+        "vocab_size": decoder.dims.vocabulary,
+        "max_position_embeddings": decoder.positions,
+        "tie_word_embeddings": decoder.tied,
+        "num_experts": decoder.routing.experts if decoder.routing else 0,
+    }
+    return with_unknown(sizes)
 
 
 def with_unknown(model: Mapping[str, object]) -> dict[str, object]:
@@ -34,22 +50,3 @@ def refuse_without_sizes() -> Iterator[None]:
         raise RefusedRun(
             f"parameters of the model cannot be named: {where} has no {error.name}; give it one, or train without ALIGN_HOOKS_ variables"
         ) from error
-
-
-def own_model(decoder: Decoder, nearest: str, misfits: Sequence[str]) -> dict[str, object]:
-    """Return the sizes of a decoder, its ``nearest`` family, and how it differs from that."""
-    dims = decoder.dims
-    return {
-        NO_FAMILY: list(misfits),
-        NEAREST: nearest,
-        "hidden_size": decoder.hidden,
-        "intermediate_size": dims.ffn,
-        "num_hidden_layers": decoder.layers,
-        "num_attention_heads": dims.heads,
-        "num_key_value_heads": dims.groups,
-        "rms_norm_eps": decoder.epsilon,
-        "vocab_size": dims.vocabulary,
-        "max_position_embeddings": decoder.positions,
-        "tie_word_embeddings": decoder.tied,
-        "num_experts": decoder.routing.experts if decoder.routing else 0,
-    }

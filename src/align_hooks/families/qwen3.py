@@ -6,8 +6,7 @@ In MindFormers also TeleChat3 with ``qk_layernorm: True`` (1.9: ``models/telecha
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mindformers
-from align_hooks.families.family import Allowed, Decoder, Family, Level
-from align_hooks.families.rules import CANONICAL, RULES
+from align_hooks.families.family import CANONICAL, RULES, Allowed, Family, Level
 
 NORMS: Level = {f"{CANONICAL}.self_attn.{name}_norm.weight": ("head",) for name in "qk"}
 embedding, norm, projections, *rest = llama.FIRST
@@ -19,19 +18,12 @@ CONFIGURED: Allowed = {**llama.CONFIGURED, "norm_of_queries_and_keys": (True,)}
 HOLDS: Allowed = {**megatron.PLAIN, "qk_layernorm": (True,)}
 
 
-def huggingface(decoder: Decoder) -> dict[str, object]:
-    """Return ``config.json`` of the Hugging Face model."""
-    own = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False}
-    plain = {name: value for name, value in llama.huggingface(decoder).items() if name != "mlp_bias"}
-    return plain | own
-
-
 QWEN3 = Family(
     name="Qwen3",
     experts=False,
     levels=(*FIRST, *llama.FEED_FORWARD, *llama.LAST),
     configured=CONFIGURED,
-    huggingface=huggingface,
+    huggingface=lambda decoder: llama.config_json(decoder, "Qwen3", "qwen3", ("mlp_bias",)) | {"use_sliding_window": False},
     megatron=megatron.table("a Qwen3", MEGATRON_RULES),
     holds=HOLDS,
     mindformers=(

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from align_hooks.families import llama, megatron, mindformers, qwen3
-from align_hooks.families.family import Decoder, Family, Level, tables
-from align_hooks.families.rules import CANONICAL, RULES
+from align_hooks.families.family import CANONICAL, RULES, Decoder, Family, Level, tables
 
 EXPERT = f"{CANONICAL}.mlp.experts.{{expert}}"
 GATE_UP, DOWN = tuple(f"{EXPERT}.{name}_proj.weight" for name in ("gate", "up")), (f"{EXPERT}.down_proj.weight",)
 ROUTER = f"{CANONICAL}.mlp.gate.weight"
 
 
-def of_sparse(level: Level) -> Level:
-    """Return a level of the layers with experts only."""
-    return {name.replace("{layer}", "{sparse}"): axes for name, axes in level.items()}
+def of_layers(kind: str, level: Level) -> Level:
+    """Return a level of the ``sparse`` layers only, which have experts, or of the ``dense`` ones."""
+    return {name.replace("{layer}", f"{{{kind}}}"): axes for name, axes in level.items()}
 
 
-def of_dense(level: Level) -> Level:
-    """Return a level of the layers without experts only."""
-    return {name.replace("{layer}", "{dense}"): axes for name, axes in level.items()}
-
-
+of_sparse, of_dense = partial(of_layers, "sparse"), partial(of_layers, "dense")
 EXPERTS: tuple[Level, ...] = (
     of_sparse({ROUTER: ("experts", "hidden")}),
     of_sparse(dict.fromkeys(GATE_UP, ("expert_ffn", "hidden"))),
@@ -33,9 +30,8 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
     """Return ``config.json`` of the Hugging Face model."""
     routing = decoder.routing
     assert routing is not None
-    return qwen3.huggingface(decoder) | {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "model_type": "qwen3_moe",
+    return llama.config_json(decoder, "Qwen3Moe", "qwen3_moe", without=("mlp_bias",)) | {
+        "use_sliding_window": False,
         "moe_intermediate_size": decoder.dims.expert_ffn,
         "num_experts": routing.experts,
         "num_experts_per_tok": routing.chosen,

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from align_hooks.process.restarts import facts, words_of
+from align_hooks.process.ranks import facts, words_of
 
 VARIABLE = "_ALIGN_HOOKS_COMMAND"
 """The command below ``align-hooks run``: its words and its directory, as JSON."""

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import hashlib
 import importlib.machinery
 import io
 import os
 import signal
+import stat
 import sys
 import sysconfig
+import tempfile
+import time
 import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, RefusedRun, SettingsError, printable
-from align_hooks.process.once import first_to_say
 from align_hooks.process.paths import well_formed
+from align_hooks.process.ranks import Launch, born
 from align_hooks.process.streams import flush, say
 
 _interrupted: list[bool] = []
+KEPT = 3600
+"""Seconds after which the mark of a line that an earlier job printed is removed."""
 INSTALLED = (
     *dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     str(Path(__file__).parents[1]),
@@ -121,8 +127,42 @@ def report(error: AlignHooksError) -> None:
     # only refusals list problems in lines: any other line break is a part of a name
     for line in str(error).splitlines() if isinstance(error, SettingsError | RefusedRun) else [str(error)]:
         plain = printable(well_formed(line))
-        if first_to_say(plain):
+        if _first_to_say(plain):
             say(f"align_hooks: {plain}", sys.stderr)
+
+
+def _first_to_say(line: str) -> bool:
+    """Return whether this process, of all ranks of a host that share stderr, is to print ``line``; True where that is unknown."""
+    try:
+        if Launch.from_environment(os.environ).world_size == 1:
+            return True
+        launcher, stream = born(os.getppid()), os.fstat(sys.stderr.fileno())
+        if not launcher:
+            return True
+        # the launcher with its start time, so that the next job prints the line again; the stream, so that each log has it
+        key = f"{os.getppid()} {launcher} {stream.st_dev}:{stream.st_ino} {line}"
+        path = _folder_of_digests() / hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+    except (SettingsError, OSError, ValueError, AttributeError):
+        return True
+    try:  # refused ranks do not communicate any more: the one that creates the file prints
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        return not isinstance(error, FileExistsError)
+    return True
+
+
+def _folder_of_digests() -> Path:
+    """Return a private folder of this user, without old files; raises OSError where there can be none."""
+    folder = Path(tempfile.gettempdir()) / f"align_hooks-said-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not ours alone")
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > KEPT:
+                path.unlink()
+    return folder
 
 
 def _code(code: object) -> int:

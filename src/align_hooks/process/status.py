@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
-from align_hooks.process.ranks import LOOPBACK, Launch
-from align_hooks.process.restarts import is_restart, launchers
+from align_hooks.process.ranks import LOOPBACK, Launch, is_restart, launchers
 
 VARIABLE = "_ALIGN_HOOKS_PROCESSES"
 REFUSED = "refused"

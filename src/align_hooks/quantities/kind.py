@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
-
-
-class Numbering(Enum):
-    """What a quantity's number N counts: it was made in step N, or is the state after N updates."""
-
-    STEP = auto()
-    STATE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +36,8 @@ class Quantity:
     name: str
     switch: Switch | None
     """None where it is always recorded."""
-    numbering: Numbering = Numbering.STEP
+    is_state: bool = False
+    """Whether number N is the state after N updates, not what was made in step N."""
     files: tuple[str, ...] = ()
     """Paths in ``step_N/rank_M``; those of a state lie in a folder of its name."""
     whole: str = ""
@@ -72,11 +65,6 @@ class Quantity:
     def variable(self) -> str:
         """The switch's name; the quantity's where it is always recorded."""
         return self.name if self.switch is None else self.switch.name
-
-    @property
-    def is_state(self) -> bool:
-        """Whether it is numbered by updates."""
-        return self.numbering is Numbering.STATE
 
     @property
     def is_rows(self) -> bool:

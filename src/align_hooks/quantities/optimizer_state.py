@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.quantities.kind import Numbering, Quantity, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's first and second moment, by torch's names; each is a file of tensors, named as the weights."""
@@ -11,7 +11,7 @@ DESCRIPTION = "optimizer_state/state.json"
 OPTIMIZER_STATE = Quantity(
     "optimizer_state",
     Switch("optimizer_state", "record the optimizer's state, numbered like weights"),
-    Numbering.STATE,
+    is_state=True,
     files=(DESCRIPTION, *(f"optimizer_state/{moment}.safetensors" for moment in MOMENTS)),
     whole=DESCRIPTION,
     trainable=True,

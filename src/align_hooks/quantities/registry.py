@@ -13,18 +13,7 @@ from align_hooks.quantities.scalars import SCALARS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES, WEIGHT_SKETCHES
 from align_hooks.quantities.weights import WEIGHTS
 
-KINDS: tuple[Quantity, ...] = (
-    SCALARS,
-    BATCHES,
-    LOCAL_NORMS,
-    GRADIENTS,
-    WEIGHTS,
-    GRADIENT_SKETCHES,
-    WEIGHT_SKETCHES,
-    OPTIMIZER_STATE,
-    ROUTING,
-    ACTIVATIONS,
-)
+KINDS = (SCALARS, BATCHES, LOCAL_NORMS, GRADIENTS, WEIGHTS, GRADIENT_SKETCHES, WEIGHT_SKETCHES, OPTIMIZER_STATE, ROUTING, ACTIVATIONS)
 SWITCHES: tuple[Switch, ...] = tuple(dict.fromkeys(kind.switch for kind in KINDS if kind.switch is not None))
 """Every variable that asks for a quantity."""
 ROWS: tuple[Quantity, ...] = tuple(kind for kind in KINDS if kind.is_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from align_hooks.quantities.kind import Numbering, Quantity, Switch
+from align_hooks.quantities.kind import Quantity, Switch
 
 MODEL = "weights/model.safetensors"
 PADDING = "weights/padding.safetensors"
@@ -21,7 +21,7 @@ SQUARED = "weights/squared.json"
 WEIGHTS = Quantity(
     "weights",
     Switch("weights", "record weights; N is the state after N updates, 0 the initial one"),
-    Numbering.STATE,
+    is_state=True,
     files=(MODEL, PADDING, CONFIG, SQUARED),
     whole=MODEL,
     copies=1,

@@ -22,8 +22,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from align_hooks.comparison.finding import Finding
-from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, rendered
-from align_hooks.messages.catalogue import template
+from align_hooks.messages import Argument, Message, message, rendered
+from align_hooks.messages.catalogue import CHINESE, ENGLISH, template
 from align_hooks.record.format.schema import Table
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import plain

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from align_hooks.messages import CHINESE, ENGLISH, Message, message, rendered
+from align_hooks.messages import Message, message, rendered
+from align_hooks.messages.catalogue import CHINESE, ENGLISH
 
 Spec: TypeAlias = dict[str, object]
 """A specification of Vega, or a part of one."""

@@ -19,8 +19,7 @@ from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.metrics.measures import distances
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.families.registry import end_kinds
-from align_hooks.messages import Message, Side, all_of, message, sentences, terms
-from align_hooks.messages.message import id_of
+from align_hooks.messages import Message, Side, all_of, id_of, message, sentences, terms
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.read.tensors import Tensors

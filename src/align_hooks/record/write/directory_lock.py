@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.process.ranks import LOOPBACK, Launch
-from align_hooks.process.restarts import born
+from align_hooks.process.ranks import LOOPBACK, Launch, born
 from align_hooks.record.format.folder import is_shared
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.format.storage_limitations import NO_LOCKS

@@ -16,8 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.process.ranks import Launch
-from align_hooks.process.restarts import is_restart
+from align_hooks.process.ranks import Launch, is_restart
 from align_hooks.quantities.registry import FOLDERS, KINDS, ROWS
 from align_hooks.record.format import crash_stack, folder, layout
 from align_hooks.record.format.files import read_sealed

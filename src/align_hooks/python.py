@@ -1,29 +1,36 @@
-"""The result of a comparison in Python: printed as on a console, drawn in a notebook, as a DataFrame, as a page."""
+"""``align_hooks.compare``, and its result: printed as on a console, drawn in a notebook, as a DataFrame, as a page."""
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from align_hooks._version import __version__
 from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison import verdict
 from align_hooks.comparison.finding import Finding, Value
+from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.comparison.stage_result import StageResult
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.errors import AlignHooksError
 from align_hooks.extras import needing
 from align_hooks.messages import rendered
+from align_hooks.process.executors import executor_of
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.read.dataframes import imported
-from align_hooks.record.reader import Run
+from align_hooks.record.reader import Run, open_run
 from align_hooks.record.write import output
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Source: TypeAlias = "str | os.PathLike[str] | Run"
+"""A run: a directory, a file that ``align-hooks distill`` wrote, an address of object storage, or what ``open_run`` returned."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -89,8 +96,9 @@ class Comparison(verdict.ComparisonResult):
         ``error``, ``limit``, ``times_its_limit`` (above 1 is a violation), the ``unit`` of error and limit, and ``what`` was
         compared, in words. Needs pandas (the extra ``pandas``).
         """
-        rows = [_row(result, finding) for result in self.stages for finding in result.findings]
-        frame: pd.DataFrame = imported().DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+        pairs = [(result, finding) for result in self.stages for finding in result.findings]
+        columns = {name: [read(*pair) for pair in pairs] for name, (_, read) in COLUMNS.items()}
+        frame: pd.DataFrame = imported().DataFrame(columns).astype({name: kind for name, (kind, _) in COLUMNS.items()})
         return frame
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
@@ -100,35 +108,57 @@ class Comparison(verdict.ComparisonResult):
         output.write(Path(path), page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
 
 
-COLUMNS = {
-    **dict.fromkeys(("stage", "status", "quantity", "name"), "object"),
-    **dict.fromkeys(("step", "rank"), "Int64"),
-    **dict.fromkeys(("reference", "candidate"), "object"),
-    **dict.fromkeys(("error", "limit", "times_its_limit"), "float64"),
-    **dict.fromkeys(("unit", "what"), "object"),
-}
-"""The columns of a frame and their types. ``Int64`` has a missing value, as a finding of all steps together has no step."""
-
-
-def _row(result: StageResult, finding: Finding) -> dict[str, Any]:
-    measured = finding.error is not None and finding.limit is not None
-    return {
-        "stage": result.stage.id,
-        "status": result.status.value,
-        "quantity": str(finding.quantity or ""),
-        "name": finding.name,
-        "step": finding.step,
-        "rank": finding.rank,
-        "reference": _value(finding.reference),
-        "candidate": _value(finding.candidate),
-        "error": finding.error,
-        "limit": finding.limit,
-        "times_its_limit": finding.limit_ratio if measured else math.nan,
-        "unit": finding.unit.value,
-        "what": rendered(finding.what),
-    }
-
-
-def _value(value: Value) -> str | bool | int | float | None:
+def _plain(value: Value) -> str | bool | int | float | None:
     """Return a number or a text unchanged, a message in words."""
     return value if value is None or isinstance(value, str | bool | int | float) else rendered(value)
+
+
+COLUMNS: dict[str, tuple[str, Callable[[StageResult, Finding], object]]] = {
+    "stage": ("object", lambda result, finding: result.stage.id),
+    "status": ("object", lambda result, finding: result.status.value),
+    "quantity": ("object", lambda result, finding: str(finding.quantity or "")),
+    "name": ("object", lambda result, finding: finding.name),
+    "step": ("Int64", lambda result, finding: finding.step),  # has a missing value: a finding of all steps together has no step
+    "rank": ("Int64", lambda result, finding: finding.rank),
+    "reference": ("object", lambda result, finding: _plain(finding.reference)),
+    "candidate": ("object", lambda result, finding: _plain(finding.candidate)),
+    "error": ("float64", lambda result, finding: finding.error),
+    "limit": ("float64", lambda result, finding: finding.limit),
+    "times_its_limit": ("float64", lambda result, finding: None if None in (finding.error, finding.limit) else finding.limit_ratio),
+    "unit": ("object", lambda result, finding: finding.unit.value),
+    "what": ("object", lambda result, finding: rendered(finding.what)),
+}
+"""The columns of a frame: type, and value of a finding."""
+
+
+def compare(
+    reference: Source,
+    candidate: Source,
+    *,
+    noise: Source | Sequence[Source] = (),
+    allow_missing: str | Sequence[str] = (),
+    executor: Executor | str | None = None,
+) -> Comparison:
+    """Compare two recorded runs stage by stage, as ``align-hooks compare`` does; ``reference`` is the trusted run.
+
+    ``noise`` are repeats of the reference, on which limits are measured. ``allow_missing`` are patterns of canonical names, with
+    ``*`` and ``?``, that one side may lack. ``executor`` reads large records: any ``concurrent.futures.Executor``, or a text as
+    ``--executor`` takes it (``"processes:8"``); None reads in this process.
+
+    Raises RecordError where a run cannot be read. Two runs that cannot be compared have a verdict, and raise no error.
+    """
+    first, second, *repeats = map(_opened, (reference, candidate, *several(noise)))
+    patterns = (allow_missing,) if isinstance(allow_missing, str) else tuple(allow_missing)
+    with executor_of(executor) if isinstance(executor, str) else nullcontext(executor) as workers:
+        result = compare_runs(first, second, noise=repeats, allow_missing=patterns, executor=workers)
+    known = {field.name: getattr(result, field.name) for field in fields(verdict.ComparisonResult)}
+    return Comparison(**known, reference=first, candidate=second)
+
+
+def several(runs: Source | Sequence[Source]) -> Sequence[Source]:
+    """Return the runs of an argument that takes one run or several."""
+    return (runs,) if isinstance(runs, str | os.PathLike | Run) else runs
+
+
+def _opened(run: Source) -> Run:
+    return run if isinstance(run, Run) else open_run(os.fspath(run))
