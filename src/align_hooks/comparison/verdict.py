@@ -9,7 +9,7 @@ from enum import Enum
 
 from align_hooks.comparison.finding import Finding, Words
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
-from align_hooks.messages import Joined, Message, Side, message, sentences
+from align_hooks.messages import Message, Side, message, sentences
 from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.record.format.schema import Facts
 
@@ -39,17 +39,13 @@ class Verdict(Judgement):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What to suspect: a tensor, a setting, or what several findings have in common. ``name`` is the canonical name of the tensor or the
-    name of the setting, empty of what is neither."""
+    """What to suspect: a tensor, a setting, or what several findings have in common."""
 
     what: Words | str
     name: str = ""
-
-    @property
-    def id(self) -> str:
-        """The id of its message, or of the first of several; empty where it is a name alone."""
-        first = self.what.parts[0] if isinstance(self.what, Joined) else self.what
-        return first.id if isinstance(first, Message) else ""
+    """The canonical name of the tensor or the name of the setting; empty of what is neither."""
+    pattern: Enum | None = None
+    """The pattern that a stage recognised (``finding.Pattern``, ``Made``, ``SampleRelation``); None where it is no known one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ places."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -34,6 +34,8 @@ class Made(Enum):
     LABELS_AFTER_ID = "made.labels_after_id"
     LABELS_AT_END = "made.labels_at_end"
     LABELS = "made.labels"
+    MASK_HIDES_PADDING = "made.mask_hides_padding"
+    MASK_HIDES_DOCUMENTS_END = "made.mask_hides_documents_end"
     MASK_SCALED = "made.mask_scaled"
     MASK_LATER = "made.mask_later"
     MASK_HIDES_ID = "made.mask_hides_id"
@@ -85,10 +87,10 @@ class Common:
         fitting = set(WAYS[name](*arrays) if name != "attention_mask" else attention(ours, theirs))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
-    def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
-        """Return the most specific way that fits all steps; None where none does."""
+    def told(self, name: str, facts: Mapping[Side, Facts]) -> BatchDifference | None:
+        """Return the most specific way that fits all steps, with the setting that makes it; None where none does."""
         way = min(self.ways.get(name, ()), key=lambda way: (ORDER[way.made], way.number or 0), default=None)
-        return None if way is None else by_setting(way, facts) or way.words
+        return None if way is None else by_setting(way, facts)
 
 
 def with_plain(batch: Batch) -> dict[str, Array]:
@@ -229,12 +231,12 @@ def alone(ids: Array) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """A framework's setting by which a mask leaves out one id."""
+    """A framework's setting by which a mask leaves out one id (:attr:`Made.MASK_HIDES_ID`)."""
 
     framework: str
-    made: Made
     key: str
-    id: str
+    made: Made
+    """The mask, by its setting."""
     value: str | None = None
     """What the setting has to be; None for the id itself."""
     default: str = ""
@@ -244,23 +246,22 @@ class Hiding:
 PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
 """MindFormers' setting of the id whose tokens do not count, and its default (``llama_config.py:146``, ``transformer_config.py:2020``)."""
 HIDINGS = (
-    Hiding("ms", Made.MASK_HIDES_ID, PAD_TOKEN_ID, "made.mask_hides_padding", default=str(PADDING)),
-    Hiding("torch", Made.MASK_HIDES_ID, "eod_mask_loss", "made.mask_hides_documents_end", value="True"),
+    Hiding("ms", PAD_TOKEN_ID, Made.MASK_HIDES_PADDING, default=str(PADDING)),
+    Hiding("torch", "eod_mask_loss", Made.MASK_HIDES_DOCUMENTS_END, value="True"),
 )
 """MindFormers 1.9: ``LlamaForCausalLM.construct`` and ``PreprocessLabelsAndMasks`` make the mask of ``pad_token_id`` where the data set has
 no column ``loss_mask``. Megatron-LM 0.19: ``gpt_dataset.py:807`` leaves out the token that ends a document where ``--eod-mask-loss`` is
 given."""
 
 
-def by_setting(way: BatchDifference, facts: Mapping[Side, Facts]) -> Message | None:
-    """Return a way with the setting of its side that makes it; None where none is known."""
-    if way.side is None or way.number is None:
-        return None
+def by_setting(way: BatchDifference, facts: Mapping[Side, Facts]) -> BatchDifference:
+    """Return a way as the setting of its side makes it; the way itself where no setting is known to."""
+    if way.side is None or way.made is not Made.MASK_HIDES_ID:
+        return way
     run = facts[way.side]
     for hiding in HIDINGS:
-        if hiding.framework != run.side or hiding.made is not way.made:
-            continue
         said = str((run.arguments or {}).get(hiding.key))
-        if (hiding.default if said == "None" else said) == (hiding.value or str(way.number)):
-            return message(hiding.id, side=way.side, number=way.number)
-    return None
+        value = hiding.default if said == "None" else said
+        if hiding.framework == run.side and value == (hiding.value or str(way.number)):
+            return replace(way, made=hiding.made)
+    return way

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from align_hooks.comparison.data.batch_differences import with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.batch_statistics import BatchStatistics
+from align_hooks.record.batch_statistics import BatchStatistics, SampleRelation
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.batch_digests import digests_of
@@ -99,7 +99,8 @@ def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Me
 
 def _by_digest(name: str, step: int) -> Finding:
     """Return a finding for an array whose digests differ."""
-    return _finding(message("batches.differ_by_digest", what=name, step=step, iteration=step + 1), name, step)
+    subject = message("batches.differ_by_digest", what=name, step=step, iteration=step + 1)
+    return replace(_finding(subject, name, step), pattern=SampleRelation.OTHER_SAMPLES)
 
 
 def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
@@ -120,7 +121,8 @@ def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
 
 def _shapes(subject: Words | str, name: str, step: int, ours: Array, theirs: Array) -> Finding:
     shapes = (str(list(array.shape)) for array in (ours, theirs))
-    return _finding(message("batches.shape", what=subject, step=step, iteration=step + 1), name, step, *shapes)
+    of_two = message("batches.shape", what=subject, step=step, iteration=step + 1)
+    return replace(_finding(of_two, name, step, *shapes), pattern=SampleRelation.OTHER_SAMPLES)
 
 
 def _finding(subject: Words, name: str, step: int, reference: Value = "", candidate: Value = "") -> Finding:

@@ -62,9 +62,6 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 
 def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
     """Say what the findings of one exact step have in common; None where nothing is known."""
-    of_gradients = kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS) and any(finding.limit_ratio > 1 for finding in findings)
-    if of_gradients and (clipped := clipped_before(runs)) is not None:
-        return clipped
     if (factor := common_factor(findings)) is not None:
         if (source := origin(factor, runs)) is None:
             return message("sharding.scaled", what=kind, factor=factor)
