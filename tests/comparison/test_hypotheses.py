@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import align_hooks.comparison
-from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES
+from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES, MODULES
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis, likeliest
 from align_hooks.comparison.diagnosis.observations import Observations
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
@@ -26,13 +26,16 @@ def test_every_cause_has_one_hypothesis_with_its_words() -> None:
     assert len(causes) == len(set(causes)) > 50
     for word in ("cause", "look"):
         assert {id for id in ENGLISH_ENTRIES if id.startswith(f"{word}.")} == {f"{word}.{cause}" for cause in causes}
-    assert all(one.locations and one.source and (one.test.__doc__ or "").endswith(".") for one in HYPOTHESES)
+    assert all(one.locations and one.source and (one.test is None or one.test.__doc__) for one in HYPOTHESES)
+    tested = {name: one.cause for module in MODULES for name, one in vars(module).items() if isinstance(one, Hypothesis)}
+    assert all(name == cause for name, cause in tested.items()) and len(tested) == sum(one.test is not None for one in HYPOTHESES)
     assert {cause for one in HYPOTHESES for cause in one.outranks} <= set(causes)
 
 
 def made(cause: str, grounds: Grounds | None, *outranks: str) -> Hypothesis:
     """A hypothesis that holds on some grounds, wherever a fault is."""
-    return Hypothesis(cause, tuple(FaultLocation), lambda fault: grounds, outranks=outranks)
+    anywhere = Hypothesis(cause, tuple(FaultLocation), outranks=outranks)
+    return anywhere if grounds is None else anywhere.by(grounds)(lambda fault: True)
 
 
 @pytest.mark.parametrize(

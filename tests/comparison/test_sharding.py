@@ -10,7 +10,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.backward_boundary import Frontier, frontier
-from align_hooks.comparison.finding import Finding, Metric, when
+from align_hooks.comparison.finding import Finding, Metric, Pattern, when
 from align_hooks.comparison.patterns.rank_copies import not_shared
 from align_hooks.comparison.patterns.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.pipeline import compare
@@ -73,7 +73,7 @@ def test_a_first_clipping_is_told_before_the_factor_that_it_makes(tmp_path: Path
     runs = tuple(open_run(run.write(tmp_path / name)) for name, run in (("reference", Synthetic()), ("candidate", candidate)))
     findings = [Finding(name, error=1 - factor, limit=1e-5, scale=factor, direction=0.0, name=name) for name in NAMES[:2]]
     clipped = message("sharding.clipped_before", side=Side.CANDIDATE, count=len(candidate.rows), limit=1.0)
-    assert explanation(runs, Metric.GRADIENTS, 0, findings) == clipped
+    assert explanation(runs, Metric.GRADIENTS, 0, findings) == (clipped, Pattern.CLIPPED_BEFORE)
 
 
 def test_a_shard_that_was_dropped_is_named_with_its_rank_and_place(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
+from align_hooks.comparison.data.batch_differences import Made
 from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES
+from align_hooks.comparison.diagnosis.hypothesis import Hypothesis
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import message, rendered
@@ -54,9 +56,21 @@ def causes() -> Iterator[Sequence[str]]:
     """Every cause that a comparison knows, by place in the order of training."""
     found = [(location, one) for location in FaultLocation for one in HYPOTHESES if location in one.locations]
     for location, one in found:
-        when = inspect.cleandoc(one.test.__doc__ or "").rstrip(".")
         cause, look = (rendered(message(f"{kind}.{one.cause}")) for kind in ("cause", "look"))
-        yield rendered(location), cause, when, look, one.source
+        yield rendered(location), cause, when(one), look, one.source
+
+
+def when(one: Hypothesis) -> str:
+    """By what a cause is known: its names, and the first line of its test."""
+    patterns = [f"`{pattern.value}`" if isinstance(pattern, Made) else str(pattern.value) for pattern in one.patterns]
+    names = (
+        ("what is named first is", one.settings),
+        ("the error arises at", one.points),
+        ("differs most:", (*one.part, *one.kind, *one.block)),
+    )
+    known = [f"a stage finds: {' or '.join(patterns)}"] * bool(patterns)
+    known += [f"{how} {' or '.join(f'`{name!s}`' for name in named)}" for how, named in names if named]
+    return "; or ".join([*known, *([inspect.cleandoc(one.test.__doc__ or "").rstrip(".")] if one.test is not None else [])])
 
 
 def commands() -> Iterator[Sequence[str]]:

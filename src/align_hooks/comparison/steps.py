@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric, Pattern, Words
+from align_hooks.comparison.finding import Finding, Metric, Words
 from align_hooks.comparison.findings import furthest, in_short, judged, of_tensors, steps_text
-from align_hooks.comparison.patterns.sharding import clipped_before, explanation
+from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.stage_result import StageInfo, StageResult, Status
 from align_hooks.messages import Message, message, sentences
 
@@ -28,13 +28,8 @@ def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, want
         short = message("short.tensors", count=len(findings), steps=in_short(steps))
         result = judged(stage, summary, findings, short, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
-        of_first, clipped = by_step[steps[0]], None
-        if differs and kind is not Metric.WEIGHTS and any(finding.limit_ratio > 1 for finding in of_first):
-            clipped = clipped_before(pair.runs)
-        if clipped is not None:
-            result = result.with_common(clipped, Pattern.CLIPPED_BEFORE)
-        elif differs:
-            result = result.with_common(explanation(pair.runs, kind, steps[0], of_first))
+        if differs:
+            result = result.with_common(*explanation(pair.runs, kind, steps[0], by_step[steps[0]]))
         return result if result.common else replace(result, differs=of_tensors(stage, findings) if differs else None)
     if steps and pair.nameless and not gaps:
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.own_names"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.commands import feeds, first_apart, updates_to_inject
-from align_hooks.comparison.finding import Finding, Metric, Term
+from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import FAMILY, HyperParameter, several
 from align_hooks.comparison.stage_result import Reason, StageInfo, StageResult, Status, differing, first_different
@@ -16,8 +16,6 @@ from align_hooks.comparison.verdict import Blame, Suspect
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.format.schema import ScalarRow
-from align_hooks.record.format.state import BUFFER
-from align_hooks.record.reader import Run
 
 CLEAR = 100
 """Times its limit at which no measured limit makes an error rounding."""
@@ -55,30 +53,18 @@ class Situation:
         return self.context.pair
 
     @property
-    def reference(self) -> Run:
-        """Return the reference."""
-        return self.pair.reference
-
-    @property
-    def candidate(self) -> Run:
-        """Return the candidate."""
-        return self.pair.candidate
-
-    @property
     def first(self) -> int:
         """Return the first common step; 0 without one."""
         return self.pair.first or 0
 
-    # ---- what is on record
-
     @property
     def feeds(self) -> bool:
         """Return whether the candidate can start from the reference's record."""
-        return feeds(self.reference, self.first)
+        return feeds(self.pair.reference, self.first)
 
     def candidate_used(self, setting: str) -> bool:
         """Return whether the candidate ran with a setting of align_hooks."""
-        return bool(self.candidate.facts.settings.get(setting))
+        return bool(self.pair.candidate.facts.settings.get(setting))
 
     def has_first(self, *quantities: str) -> bool:
         """Return whether both runs recorded all of some quantities at the first step."""
@@ -87,17 +73,12 @@ class Situation:
     @property
     def is_injected(self) -> bool:
         """Return whether the candidate used another run's gradients in all updates that matter."""
-        return set(updates_to_inject(self.pair, self.stages)) <= set(self.candidate.facts.injected.steps)
-
-    @property
-    def has_gradients_to_inject(self) -> bool:
-        """Return whether the reference recorded the gradients of all updates that matter."""
-        return set(updates_to_inject(self.pair, self.stages)) <= set(self.reference.gradient_steps())
+        return set(updates_to_inject(self.pair, self.stages)) <= set(self.pair.candidate.facts.injected.steps)
 
     @property
     def is_arbitrable(self) -> bool:
         """Return whether a third implementation can compute the step that differs."""
-        if not self.reference.facts.model or self.pair.draws:
+        if not self.pair.reference.facts.model or self.pair.draws:
             return False
         known = not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in self.pair.runs)
         return known and all(feeds(run, first_apart(self.stages) or self.first) for run in self.pair.runs)
@@ -123,14 +104,6 @@ class Situation:
         strange = [side for side, run in self.pair.sides if NO_FAMILY in run.facts.model]
         return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in self.context.settings) else None
 
-    @property
-    def unseen(self) -> Message | None:
-        """Return what no recorder could see of a side's batches, with the way out: the first reason, the reference's first."""
-        reasons = ((side, reason) for side, run in self.pair.sides for reason in run.unseen)
-        return next((message("next.unseen_of", side=side, why=reason.words) for side, reason in reasons), None)
-
-    # ---- what the stages found
-
     def differs(self, stage: StageInfo) -> bool:
         """Return whether a stage differs."""
         return any(result.stage is stage and result.status is Status.DIFFERENT for result in self.stages)
@@ -149,28 +122,10 @@ class Situation:
         return any(origin.finding.limit_ratio > JUMP and origin.inputs < AGREES for origin in origins)
 
     @property
-    def is_count(self) -> bool:
-        """Return whether the first difference is a count of the training state, which no forward pass shows: buffers have digests."""
-        first = first_different(self.stages)
-        return (
-            first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings)
-        )
-
-    @property
-    def grouped(self) -> Finding | None:
-        """Return the finding that some parameters decay on one side only, where the optimizers differ in nothing else."""
-        found = differing(self.stages, registry.hyper_parameters)
-        if len(found) != 1 or found[0].name != HyperParameter.WEIGHT_DECAY or 0 not in (found[0].reference, found[0].candidate):
-            return None
-        return found[0] if found[0].names else None
-
-    @property
     def settings(self) -> Argument:
         """Return the settings that differ, in words."""
         found = (*self.context.settings, *differing(self.stages, registry.hyper_parameters))
         return several([*dict.fromkeys(map(subject, found))])
-
-    # ---- what is suspected
 
     @property
     def suspects(self) -> Sequence[Suspect]:
@@ -182,12 +137,6 @@ class Situation:
         """Return what to mend; a number of a step is no such thing, and what several suspects have in common has no name."""
         name = self.suspects[0].name if self.suspects else ""
         return name if name and name not in ScalarRow.__struct_fields__ else message("next.what_differs")
-
-    @property
-    def term(self) -> Term | None:
-        """Return the term of updates that is suspected first; None for anything else."""
-        name = self.suspects[0].name if self.suspects else ""
-        return Term(name) if name in Term else None
 
     @property
     def look(self) -> Message:
@@ -203,6 +152,31 @@ def subject(finding: Finding) -> Argument:
     if finding.quantity is Metric.LEARNING_RATE:
         return finding.quantity
     return HyperParameter(finding.name) if finding.name else finding.what
+
+
+def mend_making(now: Situation) -> Advice:
+    """Return that the way is to be mended in which a side makes its batches, which a replay would hide."""
+    return Advice(message("next.mend_making"))
+
+
+def refresh_main_parameters(now: Situation) -> Advice:
+    """Return how an optimizer takes over the weights that were loaded into its model."""
+    return Advice(message("next.refresh_main_parameters"))
+
+
+def mend_cause(now: Situation) -> Advice:
+    """Return what to open and mend."""
+    return Advice(message("next.mend_cause", look=now.look))
+
+
+def mend_ranks(now: Situation) -> Advice:
+    """Return what to open where ranks hold different copies, with the command that lists these."""
+    return Advice(message("next.mend_ranks", look=now.look), ("show_contradictions",))
+
+
+def read_or_mend(now: Situation) -> Advice:
+    """Return what to read or mend where injected gradients say no more, as moments are empty."""
+    return Advice(message("next.read_optimizer")) if now.feeds and now.is_injected else mend(now)
 
 
 def mend(now: Situation) -> Advice:

@@ -1,7 +1,7 @@
 """Causes of faults as hypotheses, and which of those that hold is the likelier.
 
-A hypothesis is a function under :func:`hypothesis` that says on what grounds a fault has its cause, in a file of ``hypotheses``. The order
-of functions and files means nothing. Of the causes that hold where the fault is
+A hypothesis in a file of ``hypotheses`` is known by names (of patterns, settings, points, tensors), by a test, or by both. The order in
+which hypotheses are written means nothing. Of those that hold where the fault is
 
 * the one on stronger grounds comes first (:class:`Grounds`), and alone where these are :data:`CERTAIN`;
 * on equal grounds, one that ``outranks`` another comes first, and at one point alone;
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import TypeAlias
+from enum import Enum, IntEnum
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.advice import Advice, Situation
@@ -74,31 +73,43 @@ class Fault:
         """Return what is suspected first."""
         return self.suspects[0] if self.suspects else Suspect("")
 
-    def is_named(self, *names: str) -> bool:
-        """Return whether the first suspect has one of some names, which may be patterns."""
-        return is_like(self.suspect.name, names)
-
     def is_of(self, *tensors: str) -> bool:
         """Return whether one of some tensors is the first suspect, and no point is known, which says more than a tensor."""
-        return not self.point and self.is_named(*tensors)
+        return not self.point and is_like(self.suspect.name, tensors)
 
     def is_at(self, *points: str) -> bool:
         """Return whether the error arises at a point of one of some kinds."""
         return bool(self.point) and is_like(self.point, points)
 
 
-Test: TypeAlias = Callable[[Fault], Grounds | None]
-"""Says on what grounds a fault has a cause; None where it has not."""
+Test = Callable[[Fault], bool]
+"""Says whether a fault has a cause, where names do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A cause, and what to do about it. ``cause.NAME`` in the catalogues says what it is, ``look.NAME`` what to look at."""
+    """A cause, how it is known, and what to do about it."""
 
     cause: str
+    """The end of the ids of its words: ``cause.…`` says what it is, ``look.…`` what to look at."""
     locations: tuple[FaultLocation, ...]
     """Where a fault with this cause is."""
-    test: Test
+    patterns: tuple[Enum, ...] = ()
+    """Patterns of the first suspect by which it is known."""
+    settings: tuple[str, ...] = ()
+    """Settings and terms of updates by which it is known, if the first suspect is one; these names and the following may be patterns."""
+    points: tuple[str, ...] = ()
+    """Kinds of points at which its error arises."""
+    part: tuple[str, ...] = ()
+    """Tensors of one part of a model that differ most."""
+    kind: tuple[str, ...] = ()
+    """Tensors of one kind that differ most."""
+    block: tuple[str, ...] = ()
+    """Tensors of a block that differ most."""
+    grounds: Grounds = Grounds.PATTERN
+    """What ``test`` goes by."""
+    test: Test | None = None
+    """None where names say all."""
     source: str = "zoo"
     """Where the cause is known from."""
     outranks: tuple[str, ...] = ()
@@ -106,21 +117,27 @@ class Hypothesis:
     advice: Callable[[Situation], Advice] | None = None
     """What to do where this is the likeliest cause; None where the place says it."""
     detail: Callable[[ComparisonContext], Message | None] | None = None
-    """What else this pair shows of the cause; None where nothing does."""
+    """What else the pair shows of the cause; None where nothing does."""
     is_of_one_tensor: bool = False
     """Whether no point between layers explains it further."""
 
+    def grounds_for(self, fault: Fault) -> Grounds | None:
+        """Return the strongest grounds on which a fault has this cause; None where it has another."""
+        held = {
+            Grounds.PATTERN: fault.suspect.pattern in self.patterns,
+            Grounds.SETTING: is_like(fault.suspect.name, self.settings),
+            Grounds.POINT: fault.is_at(*self.points),
+            Grounds.PART: fault.is_of(*self.part),
+            Grounds.KIND: fault.is_of(*self.kind),
+            Grounds.BLOCK: fault.is_of(*self.block),
+        }
+        if self.test is not None and self.test(fault):
+            held[self.grounds] = True
+        return min((grounds for grounds, holds in held.items() if holds), default=None)
 
-def hypothesis(
-    *locations: FaultLocation,
-    source: str = "zoo",
-    outranks: tuple[str, ...] = (),
-    advice: Callable[[Situation], Advice] | None = None,
-    detail: Callable[[ComparisonContext], Message | None] | None = None,
-    is_of_one_tensor: bool = False,
-) -> Callable[[Test], Hypothesis]:
-    """Make a hypothesis of its test, whose name is that of the cause; the first line of its docstring says when it holds."""
-    return lambda test: Hypothesis(test.__name__, locations, test, source, outranks, advice, detail, is_of_one_tensor)
+    def by(self, grounds: Grounds) -> Callable[[Test], Hypothesis]:
+        """Return a decorator that makes a hypothesis with a test, which goes by some grounds."""
+        return lambda test: replace(self, grounds=grounds, test=test)
 
 
 def likeliest(fault: Fault, hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
@@ -138,7 +155,7 @@ def likeliest(fault: Fault, hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesi
 
 def ranks(fault: Fault, order: int, hypotheses: Sequence[Hypothesis]) -> dict[str, tuple[Grounds, bool, int, str]]:
     """Return the rank of each cause that holds for one point; of several causes at a point only those that no other outranks."""
-    held = {one: grounds for one in hypotheses if fault.location in one.locations and (grounds := one.test(fault)) is not None}
+    held = {one: grounds for one in hypotheses if fault.location in one.locations and (grounds := one.grounds_for(fault)) is not None}
     below = {(cause, grounds) for one, grounds in held.items() for cause in one.outranks}
     found = {one.cause: (grounds, (one.cause, grounds) in below, order, one.cause) for one, grounds in held.items()}
     return {cause: rank for cause, rank in found.items() if rank[:2] != (Grounds.POINT, True)}

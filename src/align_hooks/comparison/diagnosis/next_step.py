@@ -11,13 +11,14 @@ from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergenc
 from align_hooks.comparison.diagnosis.advice import AGAIN, BOTH, Advice, Situation, mend, store
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
 from align_hooks.comparison.diagnosis.hypotheses.registry import BY_CAUSE
-from align_hooks.comparison.finding import Words
-from align_hooks.comparison.settings.recorded import MICRO_BATCH, can_be_given, listed
-from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, Status, evidence_of
+from align_hooks.comparison.finding import Term, Words
+from align_hooks.comparison.settings.recorded import MICRO_BATCH, HyperParameter, can_be_given, listed
+from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, Status, differing, evidence_of, first_different
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, Verdict
 from align_hooks.messages import Side, message, with_commands
 from align_hooks.record.format.ending import End
+from align_hooks.record.format.state import BUFFER
 
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
 """Each side's setting for the rows of its embedding, with padding."""
@@ -62,19 +63,22 @@ def make_of_the_family(now: Situation, stranger: Side) -> Advice:
 
 def of_settings(now: Situation) -> Advice | None:
     """Return what to do where a setting of the model is suspected."""
-    if now.suspects[:1] and now.suspects[0].name == MICRO_BATCH and not can_be_given(MICRO_BATCH, str(now.candidate.facts.side)):
-        return Advice(message("next.whole_batch", at_once=now.candidate.facts.training.micro_batch_size))
+    if now.suspects[:1] and now.suspects[0].name == MICRO_BATCH and not can_be_given(MICRO_BATCH, str(now.pair.candidate.facts.side)):
+        return Advice(message("next.whole_batch", at_once=now.pair.candidate.facts.training.micro_batch_size))
     if not {suspect.name for suspect in now.suspects} & {finding.name for finding in now.context.settings}:
         return None
     return make_of_the_family(now, now.unrecognised) if now.unrecognised is not None else set_alike(now)
 
 
 def at_configuration(now: Situation) -> Advice:
-    """Return what to do where the optimizers' settings differ."""
-    if (finding := now.grouped) is None:
+    """Return what to do where the optimizers' settings differ: some parameters may decay on one side only, and nothing else differ."""
+    found = differing(now.stages, registry.hyper_parameters)
+    if len(found) != 1 or found[0].name != HyperParameter.WEIGHT_DECAY or 0 not in (found[0].reference, found[0].candidate):
         return set_alike(now)
-    decayed = Side.CANDIDATE if finding.reference == 0 else Side.REFERENCE
-    return Advice(message("next.group_alike", names=listed(finding.names), decayed=decayed))
+    if not (names := found[0].names):
+        return set_alike(now)
+    decayed = Side.CANDIDATE if found[0].reference == 0 else Side.REFERENCE
+    return Advice(message("next.group_alike", names=listed(names), decayed=decayed))
 
 
 def at_data(now: Situation) -> Advice | None:
@@ -105,7 +109,9 @@ def at_state(now: Situation) -> Advice:
         return Advice(message("next.look_at_checkpoint"), ("resumed", "compare_fed"))
     if now.feeds and now.pair.draws:
         return without_dropout()
-    if now.is_count:
+    first = first_different(now.stages)
+    if first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings):
+        # a count, which no forward pass shows; buffers have digests
         return Advice(message("next.read_count", suspect=now.suspect))
     if now.is_arbitrable:
         return Advice(message("next.whose_is_carried", suspect=now.suspect), ("arbitrate",))
@@ -136,7 +142,7 @@ def at_gradients(now: Situation) -> Advice | None:
     """Return what to do where the backward pass or the reduction differs."""
     if now.feeds and now.pair.draws:
         return without_dropout()
-    if now.feeds and now.candidate.world_size > 1:
+    if now.feeds and now.pair.candidate.world_size > 1:
         return Advice(message("next.one_rank"), AGAIN)
     return in_a_pass(now)
 
@@ -158,13 +164,13 @@ def at_curve(now: Situation) -> Advice | None:
 
 def at_updates(now: Situation) -> Advice | None:
     """Return what to do where updates differ."""
-    if now.term is not None:
-        return Advice(message("next.mend_term", term=now.term))
+    if now.suspects[:1] and now.suspects[0].name in Term:
+        return Advice(message("next.mend_term", term=Term(now.suspects[0].name)))
     if now.is_injected:
         return Advice(message("next.read_optimizer")) if now.feeds else None
-    if now.feeds and now.has_gradients_to_inject:
-        count = len(updates_to_inject(now.pair, now.stages))
-        return Advice(message("next.inject_gradients", count=count), ("injected", "compare_fed"))
+    updates = updates_to_inject(now.pair, now.stages)
+    if now.feeds and set(updates) <= set(now.pair.reference.gradient_steps()):
+        return Advice(message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"))
     return Advice(message("next.store_updates"), ("injectable", "injected_again", "compare_again"))
 
 
@@ -196,7 +202,7 @@ AT_PLACE: dict[FaultLocation, Callable[[Situation], Advice | None]] = {
 def after_inconclusive(now: Situation) -> Advice:
     """Return what to do where neither agreement nor a fault is shown."""
     if any(result.stage is registry.routing and result.open for result in now.stages):
-        chosen = now.first in now.reference.steps_of("routing") and not now.candidate_used("replay_routing")
+        chosen = now.first in now.pair.reference.steps_of("routing") and not now.candidate_used("replay_routing")
         if chosen and now.feeds:
             return Advice(message("next.replay_routing"), ("routed", "compare_fed"))
         return Advice(message("next.record_routing"), ("routable", "compare_again"))
@@ -217,22 +223,23 @@ def after_inconclusive(now: Situation) -> Advice:
 
 def after_not_comparable(now: Situation) -> Advice:
     """Return what to do where the runs cannot be compared."""
-    rows, side = [run.facts.padded_vocabulary for run in now.pair.runs], str(now.candidate.facts.side)
+    rows, side = [run.facts.padded_vocabulary for run in now.pair.runs], str(now.pair.candidate.facts.side)
     padding = now.stopped_for(Reason.OTHER_PADDING)
     other_rows = padding and None not in rows and rows[0] != rows[1]
     if padding and now.context.settings and not other_rows:
         return Advice(message("next.set_alike", setting=now.settings))
-    if any(ending.end is End.REFUSED for ending in now.candidate.endings.values()):
+    if any(ending.end is End.REFUSED for ending in now.pair.candidate.endings.values()):
         return Advice(message("next.refused"))
-    if not (now.reference.steps and now.candidate.steps):
+    if not (now.pair.reference.steps and now.pair.candidate.steps):
         return Advice(message("next.see_why"), ("show",))
     if other_rows:
         of_rows = message(SETTING_OF_ROWS[side], rows=rows[0]) if side in SETTING_OF_ROWS else ""
         return Advice(message("next.give_rows", rows=rows[0], setting_of_rows=of_rows))
     if now.stopped_for(Reason.OTHER_MODEL):
         return Advice(message("next.same_sizes"), ("check",))
-    if (way_out := now.unseen) is not None:
-        return Advice(message("next.show_unseen", way_out=way_out))
+    for side, run in now.pair.sides:
+        for reason in run.unseen[:1]:  # with its way out
+            return Advice(message("next.show_unseen", way_out=message("next.unseen_of", side=side, why=reason.words)))
     if now.stopped_for(Reason.MASK_UNSEEN):
         return Advice(message("next.show_mask"))
     if now.stopped_for(Reason.LOSS_NORMALISATION):

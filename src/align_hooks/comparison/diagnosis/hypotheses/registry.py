@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.diagnosis.hypotheses import backward, data, forward, state, updates
+from align_hooks.comparison.diagnosis.hypotheses import backward, forward, start, updates
 from align_hooks.comparison.diagnosis.hypothesis import Hypothesis
 
-HYPOTHESES = tuple(
-    one for module in (data, state, forward, backward, updates) for one in vars(module).values() if isinstance(one, Hypothesis)
-)
+MODULES = (start, forward, backward, updates)
+TESTED = (one for module in MODULES for one in vars(module).values() if isinstance(one, Hypothesis))
+HYPOTHESES: tuple[Hypothesis, ...] = (*TESTED, *(one for module in MODULES for one in module.NAMED))
 BY_CAUSE = {one.cause: one for one in HYPOTHESES}
