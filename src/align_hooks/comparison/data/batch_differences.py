@@ -87,7 +87,7 @@ class Common:
         fitting = set(WAYS[name](*arrays) if name != "attention_mask" else attention(ours, theirs))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
-    def told(self, name: str, facts: Mapping[Side, Facts]) -> BatchDifference | None:
+    def difference(self, name: str, facts: Mapping[Side, Facts]) -> BatchDifference | None:
         """Return the most specific way that fits all steps, with the setting that makes it; None where none does."""
         way = min(self.ways.get(name, ()), key=lambda way: (ORDER[way.made], way.number or 0), default=None)
         return None if way is None else by_setting(way, facts)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.commands import feeds, first_apart, updates_to_inject
+from align_hooks.comparison.diagnosis.commands import first_apart, is_replayable, updates_to_inject
 from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import FAMILY, HyperParameter, several
-from align_hooks.comparison.stage_result import Reason, StageInfo, StageResult, Status, differing, first_different
+from align_hooks.comparison.stage_result import Reason, StageResult, differing, first_different
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, Suspect
 from align_hooks.messages import Argument, Message, Side, message
@@ -58,9 +58,9 @@ class Situation:
         return self.pair.first or 0
 
     @property
-    def feeds(self) -> bool:
+    def is_replayable(self) -> bool:
         """Return whether the candidate can start from the reference's record."""
-        return feeds(self.pair.reference, self.first)
+        return is_replayable(self.pair.reference, self.first)
 
     def candidate_used(self, setting: str) -> bool:
         """Return whether the candidate ran with a setting of align_hooks."""
@@ -81,17 +81,12 @@ class Situation:
         if not self.pair.reference.facts.model or self.pair.draws:
             return False
         known = not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in self.pair.runs)
-        return known and all(feeds(run, first_apart(self.stages) or self.first) for run in self.pair.runs)
+        return known and all(is_replayable(run, first_apart(self.stages) or self.first) for run in self.pair.runs)
 
     @property
     def has_arguments(self) -> bool:
         """Return whether both runs recorded their arguments, of which ``check`` makes changes."""
         return all(run.facts.arguments for run in self.pair.runs)
-
-    @property
-    def is_measured(self) -> bool:
-        """Return whether limits were measured on repeats of the reference."""
-        return bool(self.context.noise.repeats)
 
     @property
     def is_half(self) -> bool:
@@ -103,10 +98,6 @@ class Situation:
         """Return the only side whose model is of no family; None where both are, or neither is."""
         strange = [side for side, run in self.pair.sides if NO_FAMILY in run.facts.model]
         return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in self.context.settings) else None
-
-    def differs(self, stage: StageInfo) -> bool:
-        """Return whether a stage differs."""
-        return any(result.stage is stage and result.status is Status.DIFFERENT for result in self.stages)
 
     def stopped_for(self, reason: Reason) -> bool:
         """Return whether a stage could not compare for a reason."""
@@ -176,12 +167,12 @@ def mend_ranks(now: Situation) -> Advice:
 
 def read_or_mend(now: Situation) -> Advice:
     """Return what to read or mend where injected gradients say no more, as moments are empty."""
-    return Advice(message("next.read_optimizer")) if now.feeds and now.is_injected else mend(now)
+    return Advice(message("next.read_optimizer")) if now.is_replayable and now.is_injected else mend(now)
 
 
 def mend(now: Situation) -> Advice:
     """Return that what is suspected is to be mended, where the candidate can be recorded from the reference."""
-    return Advice(message("next.mend", suspect=now.suspect), AGAIN) if now.feeds else store()
+    return Advice(message("next.mend", suspect=now.suspect), AGAIN) if now.is_replayable else store()
 
 
 def store() -> Advice:

@@ -110,7 +110,7 @@ def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict
     as_fed = variables(reference, (*FED, *HANDED))
     return quoted | {
         "first": str(first),
-        "its_own": its_own if feeds(reference, first) else as_fed,
+        "its_own": its_own if is_replayable(reference, first) else as_fed,
         "as_fed": as_fed,
         "routed": routed,
         "kept": variables(candidate, KEPT),
@@ -123,7 +123,7 @@ def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict
     }
 
 
-def feeds(run: Run, step: int) -> bool:
+def is_replayable(run: Run, step: int) -> bool:
     """Return whether another run can start from a run's recorded batch and weights of a step."""
     return step in run.batch_steps() and step in run.weight_steps()
 

@@ -83,7 +83,7 @@ def at_configuration(now: Situation) -> Advice:
 
 def at_data(now: Situation) -> Advice | None:
     """Return what to do where batches differ."""
-    if not now.feeds:
+    if not now.is_replayable:
         return None
     replayed = now.candidate_used("replay_batches")
     return Advice(message("next.feed_its_batches") if replayed else message("next.feed_batches"), AGAIN)
@@ -91,7 +91,7 @@ def at_data(now: Situation) -> Advice | None:
 
 def at_weights(now: Situation) -> Advice | None:
     """Return what to do where the initial weights differ."""
-    if not now.feeds:
+    if not now.is_replayable:
         return None
     if not now.candidate_used("load_weights"):
         return Advice(message("next.feed_weights"), AGAIN)
@@ -105,9 +105,9 @@ def without_dropout() -> Advice:
 
 def at_state(now: Situation) -> Advice:
     """Return what to do where a state carries over."""
-    if now.feeds and now.first > 0:
+    if now.is_replayable and now.first > 0:
         return Advice(message("next.look_at_checkpoint"), ("resumed", "compare_fed"))
-    if now.feeds and now.pair.draws:
+    if now.is_replayable and now.pair.draws:
         return without_dropout()
     first = first_different(now.stages)
     if first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings):
@@ -120,9 +120,9 @@ def at_state(now: Situation) -> Advice:
 
 def at_forward(now: Situation) -> Advice | None:
     """Return what to do where the forward pass differs."""
-    if now.feeds and evidence_of(now.stages, LossDivergence).rows.rows is AffectedRows.RANK:
+    if now.is_replayable and evidence_of(now.stages, LossDivergence).rows.rows is AffectedRows.RANK:
         return Advice(message("next.without_overlap"), AGAIN)
-    if now.feeds and now.pair.draws:
+    if now.is_replayable and now.pair.draws:
         return without_dropout()
     if (found := in_a_pass(now)) is not None:
         return found
@@ -140,9 +140,9 @@ def at_normalisation(now: Situation) -> Advice:
 
 def at_gradients(now: Situation) -> Advice | None:
     """Return what to do where the backward pass or the reduction differs."""
-    if now.feeds and now.pair.draws:
+    if now.is_replayable and now.pair.draws:
         return without_dropout()
-    if now.feeds and now.pair.candidate.world_size > 1:
+    if now.is_replayable and now.pair.candidate.world_size > 1:
         return Advice(message("next.one_rank"), AGAIN)
     return in_a_pass(now)
 
@@ -150,16 +150,16 @@ def at_gradients(now: Situation) -> Advice | None:
 def in_a_pass(now: Situation) -> Advice | None:
     """Return how a fault of a pass is narrowed down: by points, by measured limits, by a third implementation."""
     explained = now.blame is not None and any(BY_CAUSE[cause].is_of_one_tensor for cause in now.blame.causes)
-    if now.feeds and not now.has_first("activations") and not explained:
+    if now.is_replayable and not now.has_first("activations") and not explained:
         return Advice(message("next.record_points"), ("points_of_reference", "points_of_candidate", "compare_again"))
-    if now.feeds and not now.is_measured and not now.is_clear:
+    if now.is_replayable and not now.context.noise.repeats and not now.is_clear:
         return Advice(message("next.narrow_down"), ("noise", "compare_with_noise"))
     return Advice(message("next.third_opinion", suspect=now.suspect), ("arbitrate",)) if now.is_arbitrable else None
 
 
 def at_curve(now: Situation) -> Advice | None:
     """Return what to do where only the course of the run differs."""
-    return Advice(message("next.bisect"), ("bisect", "ladder")) if now.differs(registry.band) else at_updates(now)
+    return Advice(message("next.bisect"), ("bisect", "ladder")) if differing(now.stages, registry.band) else at_updates(now)
 
 
 def at_updates(now: Situation) -> Advice | None:
@@ -167,9 +167,9 @@ def at_updates(now: Situation) -> Advice | None:
     if now.suspects[:1] and now.suspects[0].name in Term:
         return Advice(message("next.mend_term", term=Term(now.suspects[0].name)))
     if now.is_injected:
-        return Advice(message("next.read_optimizer")) if now.feeds else None
+        return Advice(message("next.read_optimizer")) if now.is_replayable else None
     updates = updates_to_inject(now.pair, now.stages)
-    if now.feeds and set(updates) <= set(now.pair.reference.gradient_steps()):
+    if now.is_replayable and set(updates) <= set(now.pair.reference.gradient_steps()):
         return Advice(message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"))
     return Advice(message("next.store_updates"), ("injectable", "injected_again", "compare_again"))
 
@@ -203,20 +203,20 @@ def after_inconclusive(now: Situation) -> Advice:
     """Return what to do where neither agreement nor a fault is shown."""
     if any(result.stage is registry.routing and result.open for result in now.stages):
         chosen = now.first in now.pair.reference.steps_of("routing") and not now.candidate_used("replay_routing")
-        if chosen and now.feeds:
+        if chosen and now.is_replayable:
             return Advice(message("next.replay_routing"), ("routed", "compare_fed"))
         return Advice(message("next.record_routing"), ("routable", "compare_again"))
     if now.unrecognised is not None:
         return make_of_the_family(now, now.unrecognised)
     if now.context.settings:
         return set_alike(now)
-    if now.is_measured and now.is_half:
+    if now.context.noise.repeats and now.is_half:
         return Advice(message("next.rehearse"))
-    if now.is_measured:
+    if now.context.noise.repeats:
         return Advice(message("next.measure_more_noise", repeat=COMMANDS["repeat"]))
-    if now.feeds:
+    if now.is_replayable:
         return Advice(message("next.measure_noise"), ("noise", "compare_with_noise"))
-    if now.pair.converted and now.differs(registry.hyper_parameters):
+    if now.pair.converted and differing(now.stages, registry.hyper_parameters):
         return Advice(message("next.set_alike_and_record_both", setting=now.settings), BOTH)
     return Advice(message("next.record_both"), BOTH) if now.pair.converted else store()
 
@@ -244,7 +244,7 @@ def after_not_comparable(now: Situation) -> Advice:
         return Advice(message("next.show_mask"))
     if now.stopped_for(Reason.LOSS_NORMALISATION):
         return Advice(message("next.loss_per_token"))
-    return Advice(message("next.record_from_reference"), AGAIN) if now.feeds else store()
+    return Advice(message("next.record_from_reference"), AGAIN) if now.is_replayable else store()
 
 
 def after_aligned(now: Situation) -> Advice:

@@ -15,7 +15,7 @@ from functools import cached_property
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.random_states import Drawn
 from align_hooks.comparison.data.token_losses import LossDivergence
-from align_hooks.comparison.diagnosis.backward_boundary import Frontier, frontier
+from align_hooks.comparison.diagnosis.backward_boundary import BackwardBoundary, backward_boundary
 from align_hooks.comparison.finding import Finding, Unit
 from align_hooks.comparison.metrics import model_positions
 from align_hooks.comparison.optimizer.formula import ADAMS
@@ -123,9 +123,9 @@ class Observations:
         return next((self.stages[stage] for stage in TENSORS if self.status(stage) is Status.DIFFERENT), None)
 
     @cached_property
-    def frontier(self) -> Frontier | None:
+    def boundary(self) -> BackwardBoundary | None:
         """Return the boundary of an error in the backward pass; None without one, or where all gradients have something in common."""
-        return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
+        return backward_boundary(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
 
     @cached_property
     def wrong(self) -> list[Finding]:
@@ -159,18 +159,18 @@ class Observations:
     @property
     def starts_at_routers(self) -> bool:
         """Return whether gradients agree from the output back to experts, and differ from their routers on."""
-        return self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below)
+        return self.boundary is not None and all(is_like(name, ROUTERS) for name in self.boundary.below)
 
     @property
     def router_is_lost(self) -> bool:
         """Return whether next to nothing is left of the gradients of the routers that differ first."""
-        first = [finding for finding in self.wrong if self.frontier is not None and finding.name in self.frontier.below]
+        first = [finding for finding in self.wrong if self.boundary is not None and finding.name in self.boundary.below]
         return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
     @property
     def starts_at_prediction(self) -> bool:
         """Return whether gradients differ from the output on, and those of a layer that predicts further tokens most."""
-        return self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name)
+        return self.boundary is not None and not self.boundary.above and self.predicts(self.wrong[0].name)
 
 
 def lost(finding: Finding) -> float:

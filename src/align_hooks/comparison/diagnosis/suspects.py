@@ -48,10 +48,10 @@ def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
         ordered[len(settings) : len(settings)] = [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
     tensors: list[str] = []
     wrong = [finding.name for finding in seen.wrong]
-    if place is FaultLocation.GRADIENTS and seen.frontier is not None:
-        ordered.append(Suspect(seen.frontier.words))
+    if place is FaultLocation.GRADIENTS and seen.boundary is not None:
+        ordered.append(Suspect(seen.boundary.words))
         own = filter(seen.predicts, wrong) if seen.starts_at_prediction else ()  # what stands below has the model's own loss as well
-        tensors += [*own, *seen.frontier.below, *seen.frontier.above]
+        tensors += [*own, *seen.boundary.below, *seen.boundary.above]
     if place is not FaultLocation.NORMALISATION and seen.tensors is not None:
         router = router_of(wrong) if place is FaultLocation.FORWARD else None
         tensors += wrong if router is None else [*wrong[: LEADING - 1], router, *wrong[LEADING - 1 :]]

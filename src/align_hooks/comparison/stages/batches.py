@@ -59,7 +59,7 @@ def batches(context: ComparisonContext) -> StageResult:
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
     short = message("steps.count", count=len({*steps, *by_digest, *by_tokens})) if any(known) else None
     summary, shown = sentences(compared, *gaps[:1]), tuple(findings[:WORST])
-    relation, common, pattern = seen.told if not unlike else (None, None, None)
+    relation, common, pattern = seen.relation if not unlike else (None, None, None)
     differs = sentences(relation, common if common is not relation else None) if relation is not None else _first(findings)
     reason = Reason.MASK_UNSEEN if seen.unseen else None
     result = StageResult(batches, status, summary, shown, reason=reason, short=short, differs=differs, evidence=seen.evidence)
@@ -105,7 +105,7 @@ class BatchComparison:
         return [*gaps, *(message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone)]
 
     @property
-    def told(self) -> tuple[Message | None, Message | None, Enum | None]:
+    def relation(self) -> tuple[Message | None, Message | None, Enum | None]:
         """Return how the samples of both sides relate, as ``check`` says it, and what differing steps have in common, with the pattern
         that this is; None where nothing differs."""
         names = {finding.name for finding in self.findings}
@@ -113,7 +113,7 @@ class BatchComparison:
             return None, None, None
         looks, facts = self.evidence.statistics, {side: run.facts for side, run in self.context.pair.sides}
         name = min(names, key=ARRAYS.index)
-        way = self.common.told(name, facts)
+        way = self.common.difference(name, facts)
         common, pattern = (way.words, way.made) if way is not None else (None, None)
         if name == "tokens":
             ours, theirs = (looks[side] for side in Side)

@@ -46,13 +46,13 @@ def norm_copies(fault: Fault) -> bool:
 @Hypothesis("backward_at_boundary", GRADIENTS).by(Grounds.EXTENT)
 def backward_at_boundary(fault: Fault) -> bool:
     """Gradients agree from the output back to a tensor, and differ from there on."""
-    return fault.seen.frontier is not None and bool(fault.seen.frontier.above)
+    return fault.seen.boundary is not None and bool(fault.seen.boundary.above)
 
 
 @Hypothesis("backward_of_loss", GRADIENTS).by(Grounds.EXTENT)
 def backward_of_loss(fault: Fault) -> bool:
     """Gradients differ from the output on."""
-    return fault.seen.frontier is not None and not fault.seen.frontier.above
+    return fault.seen.boundary is not None and not fault.seen.boundary.above
 
 
 @Hypothesis("tied_weight", GRADIENTS, outranks=("gradient_alone",), detail=part_that_is_off, is_of_one_tensor=True).by(Grounds.EXTENT)
@@ -71,4 +71,4 @@ def gradient_alone(fault: Fault) -> bool:
 def some_gradients(fault: Fault) -> bool:
     """Several tensors differ, by nothing that they have in common, and no boundary is between them and those that agree."""
     seen = fault.seen
-    return seen.frontier is None and seen.only_tensor is None and not (seen.tensors is not None and seen.tensors.common)
+    return seen.boundary is None and seen.only_tensor is None and not (seen.tensors is not None and seen.tensors.common)
