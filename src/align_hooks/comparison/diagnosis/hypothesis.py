@@ -27,7 +27,7 @@ CAUSES = 2
 
 
 class Grounds(IntEnum):
-    """On what a cause is assumed, the strongest first."""
+    """Evidence by which a cause is assumed, the strongest first."""
 
     PATTERN = 1
     """A stage recognised what this cause alone leaves."""
@@ -107,7 +107,7 @@ class Hypothesis:
     block: tuple[str, ...] = ()
     """Tensors of a block that differ most."""
     grounds: Grounds = Grounds.PATTERN
-    """What ``test`` goes by."""
+    """The grounds on which ``test`` decides."""
     test: Test | None = None
     """None where names say all."""
     source: str = "zoo"
@@ -136,13 +136,17 @@ class Hypothesis:
         return min((grounds for grounds, holds in held.items() if holds), default=None)
 
     def by(self, grounds: Grounds) -> Callable[[Test], Hypothesis]:
-        """Return a decorator that makes a hypothesis with a test, which goes by some grounds."""
+        """Return a decorator that makes a hypothesis with a test, which decides on some grounds."""
         return lambda test: replace(self, grounds=grounds, test=test)
+
+
+Rank = tuple[Grounds, bool, int, str]
+"""Grounds, whether another cause outranks it, the number of its point, and its name: the least is the likeliest."""
 
 
 def likeliest(fault: Fault, hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
     """Return the causes of a fault, the likeliest first."""
-    best: dict[str, tuple[Grounds, bool, int, str]] = {}
+    best: dict[str, Rank] = {}
     known = {one.cause: one for one in hypotheses}
     for order, point in enumerate(fault.points or ("",)):
         for cause, rank in ranks(replace(fault, point=point), order, hypotheses).items():
@@ -153,7 +157,7 @@ def likeliest(fault: Fault, hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesi
     return tuple(known[cause] for cause in causes[: max(CAUSES, len(fault.points))])
 
 
-def ranks(fault: Fault, order: int, hypotheses: Sequence[Hypothesis]) -> dict[str, tuple[Grounds, bool, int, str]]:
+def ranks(fault: Fault, order: int, hypotheses: Sequence[Hypothesis]) -> dict[str, Rank]:
     """Return the rank of each cause that holds for one point; of several causes at a point only those that no other outranks."""
     held = {one: grounds for one in hypotheses if fault.location in one.locations and (grounds := one.grounds_for(fault)) is not None}
     below = {(cause, grounds) for one, grounds in held.items() for cause in one.outranks}
