@@ -1,16 +1,18 @@
 """Settings that the arguments on record hold and ``config.json`` does not, and unknown ones: what they mean, where they are suspected."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from align_hooks.checkpoints.model import model_of
-from align_hooks.comparison.data.token_losses import LossDivergence
-from align_hooks.comparison.diagnosis.blame import causes, suspects
+from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES
+from align_hooks.comparison.diagnosis.hypothesis import Fault, likeliest
 from align_hooks.comparison.diagnosis.observations import Observations
+from align_hooks.comparison.diagnosis.suspects import suspects
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
@@ -18,7 +20,7 @@ from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.stages.token_losses import token_losses
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError
-from align_hooks.messages import rendered
+from align_hooks.messages import Side, rendered
 from align_hooks.oracle.inputs import refuse_unknown
 from align_hooks.quantities.weights import UNKNOWN, unknown_of
 from align_hooks.record.format import layout
@@ -149,16 +151,24 @@ def seen(stage: Any, names: list[str]) -> Observations:
     findings = [Finding(name, error=float(limit_ratio.get(name, 0)), limit=1.0, name=name, step=0) for name in names + NAMES]
     of_tensors = StageResult(gradients, Status.DIFFERENT, "", tuple(dict.fromkeys(findings)))
     first = of_tensors if stage is gradients else StageResult(stage, Status.DIFFERENT, "")
-    return Observations(first, {stage: first, gradients: of_tensors}, (), LossDivergence(), None, 1)
+    return Observations(first, (first, of_tensors), context())
+
+
+def context(stored: Sequence[int] = (0,)) -> Any:
+    """A comparison of models of one layer, without settings that differ; ``stored`` are the steps whose gradients are on record."""
+    runs = [SimpleNamespace(facts=Facts(side="torch")) for _ in Side]
+    sides = [*zip(Side, runs, strict=True)]
+    pair = SimpleNamespace(layers=1, draws=False, first=0, runs=runs, sides=sides, steps=lambda kind: stored)
+    return SimpleNamespace(pair=pair, settings=[], drawn=None, points={})
 
 
 def causes_of(seen: Observations, place: FaultLocation) -> tuple[str, ...]:
-    return causes(seen, place, suspects(seen, place))
+    return tuple(one.cause for one in likeliest(Fault(seen, place, suspects(seen, place)), HYPOTHESES))
 
 
 def with_findings(seen: Observations, findings: Iterable[Finding]) -> Observations:
     shown = StageResult(gradients, Status.DIFFERENT, "", tuple(findings))
-    return replace(seen, first=shown, stages={gradients: shown})
+    return replace(seen, first=shown, results=(shown,))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +247,7 @@ def test_of_estimated_errors_that_large_the_furthest_beyond_its_limit_comes_firs
     findings = [Finding(name, error=error, limit=limit, name=name, step=0) for name, error, limit in errors]
     stored = with_findings(seen(gradients, [NAMES[1], NAMES[0]]), findings)
     assert [one.name for one in stored.wrong] == [NAMES[0], NAMES[1]]
-    assert [one.name for one in replace(stored, estimated=True).wrong] == [NAMES[1], NAMES[0]]
+    assert [one.name for one in replace(stored, context=context(stored=())).wrong] == [NAMES[1], NAMES[0]]
 
 
 # ---- a setting that is unknown is equal to nothing, and differs from nothing

@@ -12,43 +12,20 @@ from msgspec.structs import replace as of_structure
 
 from align_hooks import open_run
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.commands import COMMANDS, PASTED, commands_of, training_command
-from align_hooks.comparison.diagnosis.next_step import ADVICE, Advice, Fact, first_advice, slots
+from align_hooks.comparison.diagnosis.advice import Situation
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, training_command
+from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.stage_result import FaultLocation
+from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
+from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
-from align_hooks.messages import message, rendered
-from align_hooks.messages.catalogue import CHINESE, ENGLISH
+from align_hooks.messages import rendered
 from align_hooks.messages.progress import silent
 from align_hooks.settings import PREFIX, Settings
-from chosen import in_one
 from comparison.conftest import HONEST, Compared, asking
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 from worded import ids
-
-
-@pytest.mark.parametrize("verdict", Verdict)
-def test_there_is_advice_for_everything_that_can_be(verdict: Verdict) -> None:
-    """The last row of a verdict asks for nothing."""
-    last = [each for each in ADVICE if each.verdict is verdict][-1]
-    assert (last.places, last.when, last.unless) == ((), (), ())
-
-
-@in_one(ADVICE)
-def test_every_row_can_be_reached(advice: Advice) -> None:
-    assert any(reached(advice, place) for place in advice.places or (*FaultLocation, None))
-
-
-def reached(advice: Advice, place: FaultLocation | None) -> bool:
-    """Whether a row is the first that fits, once what rules out those before it is known too."""
-    known = frozenset(advice.when)
-    while (first := first_advice(advice.verdict, place, known, advice.cause)) != advice:
-        ruled_out = {*first.unless} - known - {*advice.unless}
-        if not ruled_out:
-            return False
-        known |= {min(ruled_out, key=lambda fact: fact.value)}
-    return True
 
 
 def test_commands_name_variables_that_exist() -> None:
@@ -61,12 +38,6 @@ def test_commands_name_variables_that_exist() -> None:
 def laddered(folder: Path, reference: Synthetic = HONEST, candidate: Synthetic = HONEST) -> ComparisonContext:
     pair = Pair(*(open_run(run.write(folder / name)) for name, run in (("one", reference), ("other", candidate))))
     return ComparisonContext(pair, Noise(pair, []), (), silent)
-
-
-def test_every_message_of_the_advice_is_filled_in(tmp_path: Path) -> None:
-    filled = slots(laddered(tmp_path), [], None)
-    words = {(each.id, language): rendered(message(each.id, **filled), language) for each in ADVICE for language in (ENGLISH, CHINESE)}
-    assert [where for where, text in words.items() if "{" in text] == []
 
 
 def negated(run: Synthetic) -> Synthetic:
@@ -135,10 +106,10 @@ def test_gradients_are_injected_only_where_there_are_enough(compared: Compared, 
     assert fed.endswith("_again") == (recorded == "0")
 
 
-def test_what_is_a_hundred_times_its_limit_is_not_narrowed_down_by_noise() -> None:
-    known = frozenset({Fact.FED, Fact.POINTS})
-    assert first_advice(Verdict.DIVERGED, FaultLocation.FORWARD, known).id == "next.narrow_down"
-    assert first_advice(Verdict.DIVERGED, FaultLocation.FORWARD, known | {Fact.CLEAR, Fact.ARBITRABLE}).id == "next.third_opinion"
+@pytest.mark.parametrize(("limit_ratio", "asks_for_noise"), [(99.0, True), (101.0, False)])
+def test_what_is_a_hundred_times_its_limit_is_not_narrowed_down_by_noise(tmp_path: Path, limit_ratio: float, asks_for_noise: bool) -> None:
+    differs = StageResult(gradients, Status.DIFFERENT, "", (Finding("", error=limit_ratio, limit=1.0),))
+    assert Situation(laddered(tmp_path), [differs]).is_clear is not asks_for_noise
 
 
 def test_decay_of_one_side_alone_is_a_matter_of_groups(compared: Compared, candidate: Synthetic) -> None:
@@ -168,10 +139,10 @@ def ladders(tmp_path_factory: pytest.TempPathFactory) -> list[ComparisonContext]
     return [laddered(tmp_path_factory.mktemp("pair"), *pair) for pair in pairs]
 
 
-@pytest.mark.parametrize("advice", sorted(PASTED))
-def test_a_printed_command_runs_as_it_is_pasted(ladders: list[ComparisonContext], advice: str) -> None:
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_printed_command_runs_as_it_is_pasted(ladders: list[ComparisonContext], name: str) -> None:
     """With the command on record; else the shell itself says what its variable is for, and starts nothing."""
-    unknown, known = ([rendered(line) for line in commands_of(advice, context, [])] for context in ladders)
+    unknown, known = ([rendered(line) for line in commands_of([name], context, [])] for context in ladders)
     for line in known:
         assert "<" not in line
         done = pasted(line, CANDIDATE="elsewhere")

@@ -16,7 +16,7 @@ from align_hooks.messages import message, terms
 from align_hooks.names.points import GRADIENT, LOGITS, consumers
 from comparison.conftest import Compared, scale, stage
 from synthetic import ROWS, SEQUENCE, Synthetic
-from worded import arguments
+from worded import arguments, ids
 
 LAYER = "model.layers.0"
 ATTENTION, RESIDUAL, MLP, NORM = f"{LAYER}.self_attn.o_proj", f"{LAYER}.residual", f"{LAYER}.mlp.down_proj", "model.norm"
@@ -176,7 +176,7 @@ def test_where_the_logits_agree_the_loss_function_is_named(compared: Compared, c
     blame = compared(candidate, against=reference).blame
     assert blame.place is FaultLocation.FORWARD
     assert ("loss_function" in blame.causes) == recorded
-    assert [suspect.id for suspect in blame.suspects] == ["blame.loss_function"] * recorded
+    assert ids(*(suspect.what for suspect in blame.suspects)) == ["blame.loss_function"] * recorded
 
 
 def late(*, parted_weights: bool = False) -> Synthetic:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
-from align_hooks.comparison.diagnosis.backward_boundary import Frontier, frontier
-from align_hooks.comparison.finding import Finding, Metric, when
+from align_hooks.comparison.diagnosis.backward_boundary import BackwardBoundary, backward_boundary
+from align_hooks.comparison.finding import Finding, Metric, Pattern, when
 from align_hooks.comparison.patterns.rank_copies import not_shared
 from align_hooks.comparison.patterns.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.pipeline import compare
@@ -73,7 +73,7 @@ def test_a_first_clipping_is_told_before_the_factor_that_it_makes(tmp_path: Path
     runs = tuple(open_run(run.write(tmp_path / name)) for name, run in (("reference", Synthetic()), ("candidate", candidate)))
     findings = [Finding(name, error=1 - factor, limit=1e-5, scale=factor, direction=0.0, name=name) for name in NAMES[:2]]
     clipped = message("sharding.clipped_before", side=Side.CANDIDATE, count=len(candidate.rows), limit=1.0)
-    assert explanation(runs, Metric.GRADIENTS, 0, findings) == clipped
+    assert explanation(runs, Metric.GRADIENTS, 0, findings) == (clipped, Pattern.CLIPPED_BEFORE)
 
 
 def test_a_shard_that_was_dropped_is_named_with_its_rank_and_place(tmp_path: Path) -> None:
@@ -151,25 +151,25 @@ def at(layer: int, *kinds: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        (below("model.layers.1.input_layernorm.weight"), Frontier(at(1, "input_layernorm"), at(0, "mlp.down_proj"))),
-        (below("model.layers.2.mlp.down_proj.weight"), Frontier(at(2, "mlp.down_proj"), at(2, "mlp.gate_proj", "mlp.up_proj"))),
-        ([*below("model.layers.1.self_attn.q_proj.weight"), *at(1, QKV[1])], Frontier(at(1, "self_attn.o_proj"), at(1, QKV[1]))),
-        (IN_ORDER, Frontier((), ("lm_head.weight",))),
-        (below("lm_head.weight"), Frontier(("lm_head.weight",), ("model.norm.weight",))),
+        (below("model.layers.1.input_layernorm.weight"), BackwardBoundary(at(1, "input_layernorm"), at(0, "mlp.down_proj"))),
+        (below("model.layers.2.mlp.down_proj.weight"), BackwardBoundary(at(2, "mlp.down_proj"), at(2, "mlp.gate_proj", "mlp.up_proj"))),
+        ([*below("model.layers.1.self_attn.q_proj.weight"), *at(1, QKV[1])], BackwardBoundary(at(1, "self_attn.o_proj"), at(1, QKV[1]))),
+        (IN_ORDER, BackwardBoundary((), ("lm_head.weight",))),
+        (below("lm_head.weight"), BackwardBoundary(("lm_head.weight",), ("model.norm.weight",))),
         ([], None),
         (["model.layers.1.mlp.up_proj.weight"], None),
         (["model.embed_tokens.weight"], None),
         ([f"model.layers.{layer}.input_layernorm.weight" for layer in range(3)], None),
     ],
 )
-def test_the_boundary_of_an_error(wrong: list[str], found: Frontier | None) -> None:
-    assert frontier(findings(*wrong)) == found
+def test_the_boundary_of_an_error(wrong: list[str], found: BackwardBoundary | None) -> None:
+    assert backward_boundary(findings(*wrong)) == found
 
 
 def test_it_is_looked_for_in_the_first_step_that_differs() -> None:
     wrong = below("model.layers.1.input_layernorm.weight")
-    outcome = frontier([*findings(step=0), *findings(*wrong, step=1), *findings(*IN_ORDER, step=2)])
-    assert outcome == Frontier(at(1, "input_layernorm"), at(0, "mlp.down_proj"))
+    outcome = backward_boundary([*findings(step=0), *findings(*wrong, step=1), *findings(*IN_ORDER, step=2)])
+    assert outcome == BackwardBoundary(at(1, "input_layernorm"), at(0, "mlp.down_proj"))
     above, below_it = "model.layers.1.input_layernorm.weight", "model.layers.0.mlp.down_proj.weight"
     assert outcome.words == message("frontier.boundary", above=above, below=below_it)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.cli import app
-from align_hooks.comparison.data.token_losses import AffectedRows
-from align_hooks.comparison.diagnosis.signatures import SIGNATURES, SIGNS
+from align_hooks.comparison.data.batch_differences import Made
+from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES
+from align_hooks.comparison.diagnosis.hypothesis import Hypothesis
+from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.hooking.hook import Hook
 from align_hooks.messages import message, rendered
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
@@ -28,6 +30,7 @@ VARIABLES = """On both sides unless said. `align-hooks env` prints this table, w
 
 *steps* is `all`, `none`, or a comma list of `N`, `A-B`, `A-B/S`. Step N is the iteration that the frameworks print as N+1.
 """
+LIKELY = "What a comparison says after *likely*, by place; `comparison/diagnosis/hypothesis.py` says which comes first of several.\n"
 ATTACHED = "A hook is attached when a variable asks for it. Of a hook that must fire, a run that never comes to it exits with 3.\n"
 
 
@@ -49,27 +52,25 @@ def hooks(all_of: Sequence[Hook]) -> Iterator[Sequence[str]]:
         yield hook.name, patch_point, hook.why, f"{hook.package} {hook.supports}", "yes" if hook.must_fire else "no"
 
 
-def signatures() -> Iterator[Sequence[str]]:
-    """Every cause that a comparison knows, in the order in which it looks for them."""
-    for one in SIGNATURES:
-        seen = [f"token losses part {rendered(one.where)}"] if one.where is not None else []
-        which = "everything that differs" if one.only else "what is named first"
-        seen += [f"{which} is like {' or '.join(f'`{name}`' for name in one.first)}"] * bool(one.first)
-        seen += [f"what is named first is worded by {' or '.join(f'`{id}`' for id in one.ids)}"] * bool(one.ids)
-        seen += [f"token losses do not part {rendered(one.unless)}"] if one.unless is not None else []
-        seen += [ROWS[one.rows]] if one.rows is not None else []
-        seen += ["an earlier step on equal weights agrees"] * (one.later is True)
-        seen += [SIGNS[one.sign]] if one.sign is not None else []
+def causes() -> Iterator[Sequence[str]]:
+    """Every cause that a comparison knows, by place in the order of training."""
+    found = [(location, one) for location in FaultLocation for one in HYPOTHESES if location in one.locations]
+    for location, one in found:
         cause, look = (rendered(message(f"{kind}.{one.cause}")) for kind in ("cause", "look"))
-        yield rendered(one.place), cause, "; ".join(seen) or "nothing above fits", look, one.source
+        yield rendered(location), cause, when(one), look, one.source
 
 
-ROWS = {
-    AffectedRows.RANK: "only rows of one data-parallel rank differ",
-    AffectedRows.LATER: "all micro-batches but the first ones differ",
-    AffectedRows.DOCUMENTS: "only tokens behind the end of a row's first document differ",
-}
-"""Which rows of a step's token losses a cause shows in."""
+def when(one: Hypothesis) -> str:
+    """By what a cause is known: its names, and the first line of its test."""
+    patterns = [f"`made.{pattern.name.lower()}`" if isinstance(pattern, Made) else str(pattern.value) for pattern in one.patterns]
+    names = (
+        ("what is named first is", one.settings),
+        ("the error arises at", one.points),
+        ("differs most:", (*one.part, *one.kind, *one.block)),
+    )
+    known = [f"a stage finds: {' or '.join(patterns)}"] * bool(patterns)
+    known += [f"{how} {' or '.join(f'`{name!s}`' for name in named)}" for how, named in names if named]
+    return "; or ".join([*known, *([inspect.cleandoc(one.test.__doc__ or "").rstrip(".")] if one.test is not None else [])])
 
 
 def commands() -> Iterator[Sequence[str]]:
@@ -86,8 +87,7 @@ def page() -> str:
     parts += ["## Variables\n", VARIABLES, variables(), "## Hooks\n", ATTACHED]
     for side, all_of in SIDES.items():
         parts += [f"### {side}\n", table(("hook", "patch point", "what for", "proven on", "must fire"), hooks(all_of))]
-    parts += ["## Signatures\n", "What a comparison says after *likely*: the first row that fits.\n"]
-    parts.append(table(("where it is blamed", "likely", "when", "look at", "source"), signatures()))
+    parts += ["## Causes\n", LIKELY, table(("where it is blamed", "likely", "when", "look at", "source"), causes())]
     return "\n".join(parts)
 
 

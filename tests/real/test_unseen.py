@@ -12,7 +12,7 @@ from align_hooks.messages import Side, message, terms
 from invoked import invoke
 from real import frameworks
 from real.test_noninterference import DROPOUT
-from worded import arguments
+from worded import arguments, ids
 
 
 def test_an_input_beside_the_batch_is_said_recorded_and_noted(reference: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_loss_that_weighs_tokens_otherwise_contradicts_its_own_token_losses(re
     assert invoke(app, ["show", str(run.path)]).exit_code == 1
     blame = compare(open_run(reference), run).blame
     assert blame is not None
-    assert (blame.place, blame.suspects[0].id) == ("loss normalisation", "first_loss.not_the_mean")
+    assert (blame.place, ids(blame.suspects[0].what)[0]) == ("loss normalisation", "first_loss.not_the_mean")
     assert compare(run, run).verdict is Verdict.ALIGNED  # a script's own weights are no fault where both sides have them
 
 

@@ -61,6 +61,18 @@ class Term(Named):
     FORMULA = "formula"
 
 
+class Pattern(Enum):
+    """What a stage recognises in its findings, for the diagnosis; batches have patterns of their own (``Made``, ``SampleRelation``)."""
+
+    STALE_MAIN_PARAMETERS = "an optimizer starts from other weights than its model"
+    CLIPPED_BEFORE = "gradients reach the optimizer with the norm to which it clips"
+    RANKS_NOT_REDUCED = "ranks hold different gradients of one tensor"
+    RANKS_DIFFER = "ranks hold different weights of one tensor"
+    MOMENTS_EMPTIED = "an optimizer's moments are empty after updates"
+    SOME_UPDATES = "updates of few tensors follow no formula"
+    UPDATES_SCALED = "every update is off by one factor"
+
+
 class Unit(Enum):
     """What an error and its limit are counted in."""
 
@@ -114,6 +126,10 @@ class Finding:
     """The term with which a run's updates were made against its settings; None of anything else."""
     by_digest: bool = False
     """Whether the two are equal by the digests that both records keep."""
+    names: tuple[str, ...] = ()
+    """The parameters of a setting that differs for some; empty where it differs for all."""
+    pattern: Enum | None = None
+    """The pattern that the finding is; None where it is no known one."""
 
     @property
     def limit_ratio(self) -> float:

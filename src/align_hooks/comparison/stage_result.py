@@ -130,6 +130,8 @@ class StageResult:
     """The worst first."""
     common: Words | None = None
     """What the findings have in common; None where that is not known."""
+    pattern: Enum | None = None
+    """The pattern that ``common`` describes; None where it is no known one."""
     open: bool = False
     """Whether neither this stage nor a difference in a later one can decide."""
     reason: Reason | None = None
@@ -174,14 +176,14 @@ class StageResult:
             return self.differs or message("differs.why", stage=self.title, summary=self.summary)
         return message("differs.one" if self.status is Status.DIFFERENT else "differs.unclear", what=worst.what)
 
-    def with_common(self, common: Words | None) -> StageResult:
+    def with_common(self, common: Words | None, pattern: Enum | None = None) -> StageResult:
         """The same stage with what its findings have in common, in its summary too, and the first of it as what differs where nothing else
-        says that; nothing changes where nothing is known."""
+        says that; nothing changes where nothing is known. ``pattern`` is the known pattern that this is."""
         if common is None:
             return self
         first = common.parts[0] if isinstance(common, Joined) else common
         differs = self.differs or (first if isinstance(first, Message) else None)
-        return replace(self, summary=sentences(self.summary, common), common=common, differs=differs)
+        return replace(self, summary=sentences(self.summary, common), common=common, pattern=pattern, differs=differs)
 
 
 def first_different(results: Sequence[StageResult]) -> StageResult | None:

@@ -35,7 +35,8 @@ def exact_stage(context: ComparisonContext, stage: StageInfo, kind: Metric, want
         short = message("short.tensors", count=len(findings), steps=in_short(steps))
         result = judged(stage, summary, findings, short, incomplete=bool(gaps), most=None)
         differs = result.status is Status.DIFFERENT
-        result = result.with_common(explanation(pair.runs, kind, steps[0], by_step[steps[0]]) if differs else None)
+        if differs:
+            result = result.with_common(*explanation(pair.runs, kind, steps[0], by_step[steps[0]]))
         return result if result.common else replace(result, differs=of_tensors(stage, findings) if differs else None)
     if gaps or (steps and not pair.nameless):
         return StageResult(stage, Status.INCOMPLETE, gaps[0] if gaps else message("same_weights.no_common_tensor"))

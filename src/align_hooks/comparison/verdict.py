@@ -9,7 +9,7 @@ from enum import Enum
 
 from align_hooks.comparison.finding import Finding, Words
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
-from align_hooks.messages import Joined, Message, Side, message, sentences
+from align_hooks.messages import Side, message, sentences
 from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.record.format.schema import Facts
 
@@ -37,12 +37,8 @@ class Suspect:
     what: Words | str
     name: str = ""
     """The canonical name of the tensor or the name of the setting; empty for a pattern."""
-
-    @property
-    def id(self) -> str:
-        """Return the id of the message, or of the first of several; empty for a name."""
-        first = self.what.parts[0] if isinstance(self.what, Joined) else self.what
-        return first.id if isinstance(first, Message) else ""
+    pattern: Enum | None = None
+    """The pattern that a stage recognised (``finding.Pattern``, ``Made``, ``SampleRelation``); None where it is no known one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,6 @@ COPIES = ("train_dataset_task.dataset_config.", "eval_dataset_task.dataset_confi
 HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
 SCRIPT = "run_mindformer.py"
 """The script of MindFormers' repository that trains by the YAML of ``--config``."""
-NOT_THERE = "configuration.not_where_looked"
-"""Id of the note that a file does not lie where MindFormers expects it."""
 OF_YAML = {
     **{name: name for name in ("run_mode", "use_parallel", "seed", "load_checkpoint", "auto_trans_ckpt", "resume_training", "output_dir")},
     **{name: f"runner_config.{name}" for name in ("epochs", "batch_size", "gradient_accumulation_steps", "sink_mode")},
@@ -134,12 +132,13 @@ def read_launch(words: Sequence[ShellWord], name: str, folder: Path, at: Value |
         where = "".join(f"; MindFormers looks for {shown(str(path))}" for path in places)
         named = f"its YAML {shown(config)} is not here{where}: name the file itself" if config else "its settings are in a YAML: name that"
         raise ConfigurationError(f"{name} starts MindFormers, and {named}")
-    absent = [message(NOT_THERE, option=f"--{key}", place=str(path)) for key, path in expected.items() if not path.exists()]
+    lacking = [(key, path) for key, path in expected.items() if not path.exists()]
+    absent = [message("configuration.not_where_looked", option=f"--{key}", place=str(path)) for key, path in lacking]
     read = read_yaml(read_text(file), shown(file.name), file.parent)
     own = {OF_YAML[key]: Value(_typed(text), SourceLocation(name, name=f"--{key}")) for key, text in options.items() if key in OF_YAML}
     if (workers := options.get("worker_num") or _of_launcher(words)).isdigit():
         own["device_num"] = Value(int(workers), SourceLocation(name, name="worker_num"))
-    return replace(read, values={**read.values, **own}, notes=[*absent, *read.notes], program=program, lost=lost)
+    return replace(read, values={**read.values, **own}, notes=[*absent, *read.notes], misplaced=absent, program=program, lost=lost)
 
 
 def _of_launcher(words: Sequence[ShellWord]) -> str:

@@ -113,6 +113,8 @@ class Configuration:
     """None for a file."""
     notes: Sequence[Argument] = ()
     """What a reader should know of how the side was read."""
+    misplaced: Sequence[Message] = ()
+    """Those of ``notes`` that name a file which is not where its framework looks."""
     unread: str = ""
     """A file with more settings that is not on this machine."""
     used: set[str] = field(default_factory=set)

@@ -11,9 +11,8 @@ from align_hooks.checklist.readings.lookup import known
 from align_hooks.checklist.row import plain
 from align_hooks.configuration.files import LARGEST
 from align_hooks.configuration.megatron import LATEST
-from align_hooks.configuration.mindformers import NOT_THERE
 from align_hooks.configuration.values import Configuration
-from align_hooks.messages import Message, rendered
+from align_hooks.messages import rendered
 from align_hooks.regular import read_regular
 from align_hooks.settings import Settings
 
@@ -60,7 +59,7 @@ def unlocated(configuration: Configuration) -> Iterator[str]:
             f"which {Path(configuration.program).name} {configuration.source} starts cannot be told, so the packages here may be others: "
             f"{rendered(configuration.lost)}; or name the Python script itself"
         )
-    yield from (rendered(note) for note in configuration.notes if isinstance(note, Message) and note.id == NOT_THERE)
+    yield from map(rendered, configuration.misplaced)
 
 
 def resumes(configuration: Configuration) -> str:

@@ -11,6 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
@@ -36,6 +37,14 @@ WEIGHTS = "weights"
 """The name of the array of tokens' weights in the objective (:mod:`.read.loss_weights`)."""
 Place: TypeAlias = tuple[int, int]
 """Step and row of a sample."""
+
+
+class SampleRelation(Enum):
+    """How the samples of two runs relate that have different tokens."""
+
+    OTHER_ORDER = "the same samples in another order"
+    OTHER_TIMES = "the same samples, some of them more often on one side"
+    OTHER_SAMPLES = "different samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +279,23 @@ def side_by_side(reference: BatchStatistics | None, candidate: BatchStatistics |
         if name != "tokens":
             return message("two_runs.other_arrays", name=name, **numbers), False
         times, other_times = (_times(run, shared) for run in (reference, candidate))
-        if times == other_times:
+        relation = relation_of(reference, candidate)
+        if relation is SampleRelation.OTHER_ORDER:
             return message("two_runs.other_order", step=differ[0], iteration=differ[0] + 1), False
-        if times.keys() == other_times.keys():
+        if relation is SampleRelation.OTHER_TIMES:
             rows = {"reference": times.total(), "candidate": other_times.total()}
             return message("two_runs.other_times", step=differ[0], iteration=differ[0] + 1, **rows), False
         return message("two_runs.other_tokens", **numbers, both=len(reference.samples.keys() & candidate.samples.keys())), False
     return message("two_runs.same", steps=len(shared)), True
+
+
+def relation_of(reference: BatchStatistics, candidate: BatchStatistics) -> SampleRelation:
+    """Return how the samples of the common steps relate, whose tokens differ."""
+    shared = shared_steps(reference, candidate)
+    times, other_times = (_times(run, shared) for run in (reference, candidate))
+    if times == other_times:
+        return SampleRelation.OTHER_ORDER
+    return SampleRelation.OTHER_TIMES if times.keys() == other_times.keys() else SampleRelation.OTHER_SAMPLES
 
 
 def _times(seen: BatchStatistics, steps: Sequence[int]) -> Counter[str]:

@@ -11,7 +11,7 @@ from align_hooks.comparison.control_band.watching import JobWatch, Watched
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve
-from align_hooks.messages import as_data, rendered
+from align_hooks.messages import Argument, Joined, Message, as_data, rendered
 from align_hooks.record.format.schema import Table
 from align_hooks.report.text import parts_of, shown
 from align_hooks.report.watch_text import alarm_words
@@ -56,10 +56,16 @@ def _blame(blame: Blame) -> Table:
         "place": blame.place.value,
         "suspects": [rendered(suspect.what) for suspect in blame.suspects],
         "suspect_names": [suspect.name for suspect in blame.suspects],
-        "suspect_ids": [suspect.id for suspect in blame.suspects],
+        "suspect_ids": [id_of_first(suspect.what) for suspect in blame.suspects],
         "causes": [rendered(words) for words in blame.likely],
         "cause_ids": list(blame.causes),
     }
+
+
+def id_of_first(what: Argument) -> str:
+    """Return the id of a message, or of the first of several; empty of a name."""
+    first = what.parts[0] if isinstance(what, Joined) else what
+    return first.id if isinstance(first, Message) else ""
 
 
 def criterion_as_json(criterion: Criterion) -> Table:

@@ -7,7 +7,7 @@ places."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -26,7 +26,8 @@ CUT = 4
 
 Made = IntEnum(
     "Made",
-    "BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS MASK_SCALED MASK_LATER "
+    "BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS "
+    "MASK_HIDES_PADDING MASK_HIDES_DOCUMENTS_END MASK_SCALED MASK_LATER "
     "MASK_HIDES_ID MASK_HIDES_LABEL MASK_HIDES_BEGINNING MASK_HIDES_END MASK_COUNTS_ALL MASK POSITIONS_ANEW_AFTER POSITIONS_ANEW "
     "POSITIONS_FROM POSITIONS ATTENTION_OF_ITS_OWN ATTENTION",
 )
@@ -43,10 +44,9 @@ class BatchDifference:
     number: int | None = None
     """An id, or a count of places; None where there is none."""
 
-    def words(self, facts: Mapping[Side, Facts]) -> Message:
-        """Return the difference as a message, with the setting of its side that makes it where that is known."""
-        if self.made is Made.MASK_HIDES_ID and self.side is not None and (id := hiding_setting(facts[self.side], self.number)):
-            return message(id, side=self.side, number=self.number)
+    @property
+    def words(self) -> Message:
+        """Return the difference as a message."""
         known = {"side": self.side, "number": self.number}
         return message(f"made.{self.made.name.lower()}", **{name: value for name, value in known.items() if value is not None})
 
@@ -63,10 +63,12 @@ class Common:
         fitting = set(WAYS[name](with_plain(ours), with_plain(theirs)))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
-    def told(self, name: str, facts: Mapping[Side, Facts]) -> Message | None:
-        """Return the most specific way that fits all steps; None where none does."""
+    def difference(self, name: str, facts: Mapping[Side, Facts]) -> BatchDifference | None:
+        """Return the most specific way that fits all steps, with the setting that makes it; None where none does."""
         way = min(self.ways.get(name, ()), key=lambda way: (way.made, way.number or 0), default=None)
-        return None if way is None else way.words(facts)
+        if way is None or way.made is not Made.MASK_HIDES_ID or way.side is None:
+            return way
+        return replace(way, made=hiding_setting(facts[way.side], way.number))
 
 
 def with_plain(batch: Batch) -> dict[str, Array]:
@@ -213,12 +215,13 @@ PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
 """MindFormers' setting of the id whose tokens do not count, and its default (``llama_config.py:146``, ``transformer_config.py:2020``)."""
 
 
-def hiding_setting(run: Facts, number: int | None) -> str | None:
-    """Return the message that names a run's setting by which its mask leaves out the id ``number``; None where none is known."""
+def hiding_setting(run: Facts, number: int | None) -> Made:
+    """Return how a run's mask leaves out the id ``number``, by its setting where one is known."""
     arguments = run.arguments or {}
     # MindFormers 1.9: LlamaForCausalLM.construct and PreprocessLabelsAndMasks, where the data set has no column loss_mask
     if run.side == "ms":
         padding = str(arguments.get(PAD_TOKEN_ID))
-        return "made.mask_hides_padding" if str(number) == (str(PADDING) if padding == "None" else padding) else None
+        return Made.MASK_HIDES_PADDING if str(number) == (str(PADDING) if padding == "None" else padding) else Made.MASK_HIDES_ID
     # Megatron-LM 0.19, gpt_dataset.py:807: the token that ends a document
-    return "made.mask_hides_documents_end" if run.side == "torch" and str(arguments.get("eod_mask_loss")) == "True" else None
+    ends = run.side == "torch" and str(arguments.get("eod_mask_loss")) == "True"
+    return Made.MASK_HIDES_DOCUMENTS_END if ends else Made.MASK_HIDES_ID

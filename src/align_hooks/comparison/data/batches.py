@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.batch_digests import digests_of
 from align_hooks.record.read.loss_weights import counts_agree
+
+OTHER = SampleRelation.OTHER_SAMPLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = 
             continue
         left, right = reference[name], candidate[name]
         if left.shape != right.shape:
-            findings.append(_finding("batches.shape", name, step, *map(_shape, (left, right))))
+            findings.append(_finding("batches.shape", name, step, *map(_shape, (left, right)), pattern=OTHER))
             continue
         wrong = left != right
         if name == "labels" and mask is not None and mask.shape == wrong.shape:
@@ -63,7 +66,7 @@ def differing_digests(pair: Pair) -> tuple[list[int], list[Finding]]:
         )
         if shared := [name for name in ours if name in theirs]:
             steps.append(step)
-            findings += [_finding("batches.differ_by_digest", name, step) for name in shared if ours[name] != theirs[name]]
+            findings += [_finding("batches.differ_by_digest", name, step, pattern=OTHER) for name in shared if ours[name] != theirs[name]]
     return steps, findings
 
 
@@ -73,7 +76,7 @@ def differing_tokens(pair: Pair, without: Collection[int]) -> tuple[list[int], l
     if not pair.has_one_layout or len({run.facts.training.micro_batch_size for run in pair.runs}) > 1:
         return [], []
     known, differing = pair.tokens()
-    findings = [_finding("batches.differ_by_digest", "tokens", step) for step in differing if step not in without]
+    findings = [_finding("batches.differ_by_digest", "tokens", step, pattern=OTHER) for step in differing if step not in without]
     return [step for step in known if step not in without], findings
 
 
@@ -102,7 +105,7 @@ def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
     if ours.causal or left is None or right is None:
         return []
     if left.shape[1:] != right.shape[1:]:
-        return [_finding("batches.shape", name, step, *map(_shape, (left, right)), what=subject)]
+        return [_finding("batches.shape", name, step, *map(_shape, (left, right)), what=subject, pattern=OTHER)]
     wrong, size = int(np.not_equal(left, right).sum()), max(left.size, right.size)
     return [_finding("batches.differ", name, step, what=subject, count=wrong, all=size)] if wrong else []
 
@@ -111,8 +114,10 @@ def _shape(array: Array) -> str:
     return str(list(array.shape))
 
 
-def _finding(id: str, name: str, step: int, *values: Value, what: Words | None = None, **numbers: Argument) -> Finding:
+def _finding(
+    id: str, name: str, step: int, *values: Value, what: Words | None = None, pattern: Enum | None = None, **numbers: Argument
+) -> Finding:
     """Return a finding whose values are empty, or the reference's and the candidate's; ``what`` is the subject, the name where None."""
     ours, theirs = values or ("", "")
     subject = message(id, what=what or name, step=step, iteration=step + 1, **numbers)
-    return Finding(subject, ours, theirs, name=name, step=step, quantity=Metric.BATCHES)
+    return Finding(subject, ours, theirs, name=name, step=step, quantity=Metric.BATCHES, pattern=pattern)

@@ -22,7 +22,7 @@ MOST = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier:
+class BackwardBoundary:
     """Where gradients stop agreeing."""
 
     above: tuple[str, ...]
@@ -39,7 +39,7 @@ class Frontier:
         return message("frontier.boundary", above=listed(self.above), below=below)
 
 
-def frontier(findings: Sequence[Finding]) -> Frontier | None:
+def backward_boundary(findings: Sequence[Finding]) -> BackwardBoundary | None:
     """Return the boundary in the gradients, or their norms, of the earliest step that differs; None where differences are scattered."""
     step = min((finding.step for finding in findings if finding.limit_ratio > 1 and finding.step is not None), default=None)
     levels: dict[tuple[float, int], list[Finding]] = {}
@@ -54,7 +54,7 @@ def frontier(findings: Sequence[Finding]) -> Frontier | None:
     behind, wrong_behind = (sum(map(len, rows[first + 1 :])) for rows in (backwards, wrong))
     if not wrong_behind or wrong_behind < MOST * behind:
         return None
-    return Frontier(tuple(finding.name for finding in backwards[first - 1]) if first else (), tuple(wrong[first]))
+    return BackwardBoundary(tuple(finding.name for finding in backwards[first - 1]) if first else (), tuple(wrong[first]))
 
 
 def level(name: str) -> tuple[float, int] | None:

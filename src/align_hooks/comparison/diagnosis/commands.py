@@ -32,8 +32,6 @@ def _commands(parts: Sequence[str], commands: Sequence[str]) -> dict[str, str]:
 _TABLES = sections(Path(__file__).parent / "commands.txt")
 COMMANDS = _commands(_TABLES["parts"], _TABLES["commands"])
 """Commands to paste."""
-PASTED = {f"next.{advice}": names.split() for advice, names in (line.split(": ") for line in _TABLES["advice"])}
-"""Advice to its commands, in the order in which they are run."""
 OF_CANDIDATE = ("fed", "fed_again", "resumed", "injected", "injected_again", "routed", "points_of_candidate")
 OF_REFERENCE = ("noise", "replayable", "injectable", "points_of_reference")
 SIDES = dict.fromkeys(OF_CANDIDATE, Side.CANDIDATE) | dict.fromkeys(OF_REFERENCE, Side.REFERENCE)
@@ -57,12 +55,12 @@ UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
 """The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
-def commands_of(advice: str, context: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
-    """Return the commands of an advice (its message's id) for a pair, in the order in which they are run."""
+def commands_of(names: Sequence[str], context: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
+    """Return the lines of some commands for a pair, in their order."""
     filled = filled_in(context, stages)
     runs = dict(zip(Side, context.pair.runs, strict=True))
     lines: list[Argument] = []
-    for name in PASTED.get(advice, ()):
+    for name in names:
         command = COMMANDS[name].format(**filled)
         if name in OF_BOTH:
             named = {word.partition("=")[0] for word in command.split()}
@@ -112,7 +110,7 @@ def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict
     as_fed = variables(reference, (*FED, *HANDED))
     return quoted | {
         "first": str(first),
-        "its_own": its_own if feeds(reference, first) else as_fed,
+        "its_own": its_own if is_replayable(reference, first) else as_fed,
         "as_fed": as_fed,
         "routed": routed,
         "kept": variables(candidate, KEPT),
@@ -125,7 +123,7 @@ def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict
     }
 
 
-def feeds(run: Run, step: int) -> bool:
+def is_replayable(run: Run, step: int) -> bool:
     """Return whether another run can start from a run's recorded batch and weights of a step."""
     return step in run.batch_steps() and step in run.weight_steps()
 

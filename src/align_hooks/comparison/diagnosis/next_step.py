@@ -1,225 +1,267 @@
-"""Choose what to do after a verdict: the first row that fits of a table of advice, with its commands (:mod:`.commands`)."""
+"""Choose what to do after a verdict, with its commands (:mod:`.commands`).
+
+The likeliest cause may say it itself; else the place of the fault does, and what both runs have on record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergence
-from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, feeds, first_apart, updates_to_inject
-from align_hooks.comparison.diagnosis.signatures import OF_DATA
-from align_hooks.comparison.finding import Finding, Metric, Term, Words
-from align_hooks.comparison.settings.recorded import FAMILY, MICRO_BATCH, HyperParameter, can_be_given, several
+from align_hooks.comparison.diagnosis.advice import AGAIN, BOTH, Advice, Situation, mend, store
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
+from align_hooks.comparison.diagnosis.hypotheses.registry import BY_CAUSE
+from align_hooks.comparison.finding import Term, Words
+from align_hooks.comparison.settings.recorded import MICRO_BATCH, HyperParameter, can_be_given, listed
 from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, Status, differing, evidence_of, first_different
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, Verdict
-from align_hooks.data_file import columns, sections
-from align_hooks.messages import Argument, Message, Side, message, with_commands
-from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
+from align_hooks.messages import Side, message, with_commands
 from align_hooks.record.format.ending import End
-from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.format.state import BUFFER
 
-OF_ONE_TENSOR = frozenset({"gradient_alone", "tied_weight", "norm_copies"})
-"""Causes that no point between layers explains further."""
-CLEAR = 100
-"""Times its limit at which no measured limit makes an error rounding."""
-JUMP, AGREES = 10.0, 0.2
-"""Times its limit that an error jumps to, and of what it is made from, where that is no growing of rounding."""
 SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindformers"}
 """Each side's setting for the rows of its embedding, with padding."""
 
 
-Fact = Enum(
-    "Fact",
-    "MEASURED SETTINGS SUSPECTED ITSELF RATES RESUMED PADDING LOGS ONE_RANK REPLAYED LOADED INJECTED HALF SHARDED STORED FED GRADIENTS "
-    "ARBITRABLE PATTERN NOTHING OTHER_ROWS ANOTHER_MODEL BARE TIED CHOICES DUMPED LATE POINTS CLEAR GROUPED COUNTED EMPTIED REFUSED ALONE "
-    "MADE DRAWS TERM WEIGHED UNSEEN UNRECOGNISED ARGUMENTS BLIND WHOLE_BATCH",
-)
-"""What is known of a comparison that advice depends on; :func:`facts` says when each holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """A message for a verdict."""
-
-    verdict: Verdict
-    id: str
-    places: tuple[FaultLocation, ...] = ()
-    """Where the fault is; any where empty."""
-    when: tuple[Fact, ...] = ()
-    """Facts that all must hold."""
-    unless: tuple[Fact, ...] = ()
-    """Facts of which none may hold."""
-    cause: str | None = None
-    """The likeliest cause for which the advice is given; None for any."""
-
-
-UPDATES = (FaultLocation.CLIPPING, FaultLocation.OPTIMIZER, FaultLocation.NEXT_LOSS, FaultLocation.CURVE)
-"""Places of what an optimizer does."""
-
-
-def _advice(row: str) -> Advice:
-    """Return a row of the file."""
-    verdict, _, rest = row.partition(": ")
-    id, *words = rest.split()
-    given = columns(words, ("at", "when", "unless", "of"))
-    places = UPDATES if given["at"] == ["UPDATES"] else tuple(FaultLocation[name] for name in given["at"])
-    when, unless = (tuple(Fact[name] for name in given[column]) for column in ("when", "unless"))
-    return Advice(Verdict[verdict], f"next.{id}", places, when, unless, next(iter(given["of"]), None))
-
-
-ADVICE = tuple(map(_advice, sections(Path(__file__).parent / "advice.txt")["advice"]))
-"""What to do next; the first row that fits is given."""
-
-
 def next_step(verdict: Verdict, blame: Blame | None, context: ComparisonContext, stages: Sequence[StageResult]) -> Words:
     """Return what to do after a comparison, with its commands."""
-    place, causes = (blame.place, blame.causes) if blame is not None else (None, ())
-    advice = first_advice(verdict, place, facts(context, stages, blame), next(iter(causes), None))
-    words, lines = message(advice.id, **slots(context, stages, blame)), commands_of(advice.id, context, stages)
-    return with_commands(words, *lines) if lines else words
+    advice = AFTER[verdict](Situation(context, stages, blame))
+    lines = commands_of(advice.commands, context, stages)
+    return with_commands(advice.words, *lines) if lines else advice.words
 
 
-def first_advice(verdict: Verdict, place: FaultLocation | None, known: frozenset[Fact], cause: str | None = None) -> Advice:
-    """Return the first row of :data:`ADVICE` that fits what is known, and the likeliest cause."""
-    for advice in ADVICE:
-        holds = known.issuperset(advice.when) and known.isdisjoint(advice.unless)
-        fits = (not advice.places or place in advice.places) and advice.cause in (None, cause)
-        if holds and fits and advice.verdict is verdict:
-            return advice
-    raise LookupError(f"no advice for {verdict}")
+# ---- diverged
 
 
-def facts(context: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> frozenset[Fact]:
-    """Return what is known of a comparison."""
-    pair, (reference, candidate) = context.pair, context.pair.runs
-    first, settings = pair.first or 0, candidate.facts.settings
-    compared = {stage.stage for stage in stages if stage.status is not Status.NOT_COMPARED}
-    updates = updates_to_inject(pair, stages)
-    reasons, rows = {stage.reason for stage in stages}, [run.facts.padded_vocabulary for run in pair.runs]
-    padding, divergence = Reason.OTHER_PADDING in reasons, evidence_of(stages, LossDivergence)
-    known = {
-        Fact.MEASURED: bool(context.noise.repeats),
-        Fact.SETTINGS: bool(context.settings),
-        Fact.SUSPECTED: blame is not None
-        and any(suspect.name == finding.name for suspect in blame.suspects for finding in context.settings),
-        Fact.ITSELF: pair.is_itself,
-        Fact.RATES: bool(differing(stages, registry.hyper_parameters)),
-        Fact.RESUMED: first > 0,
-        Fact.PADDING: padding,
-        Fact.LOGS: bool(pair.converted),
-        Fact.DUMPED: bool(pair.dumped),
-        Fact.ONE_RANK: divergence.rows.rows is AffectedRows.RANK,
-        Fact.REPLAYED: bool(settings.get("replay_batches")),
-        Fact.LOADED: bool(settings.get("load_weights")),
-        Fact.INJECTED: set(updates) <= set(candidate.facts.injected.steps),
-        Fact.HALF: "bfloat16" in pair.compute_types or "float16" in pair.compute_types,
-        Fact.SHARDED: candidate.world_size > 1,
-        Fact.STORED: first in pair.steps("weights") and first in pair.steps("gradients"),
-        Fact.FED: feeds(reference, first),
-        Fact.GRADIENTS: set(updates) <= set(reference.gradient_steps()),
-        Fact.ARBITRABLE: bool(reference.facts.model and not pair.draws)
-        and not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in pair.runs)
-        and all(feeds(run, first_apart(stages) or first) for run in pair.runs),
-        Fact.PATTERN: any(stage.common and stage.status is Status.DIFFERENT for stage in stages),
-        Fact.NOTHING: not (reference.steps and candidate.steps),
-        Fact.OTHER_ROWS: padding and None not in rows and rows[0] != rows[1],
-        Fact.ANOTHER_MODEL: Reason.OTHER_MODEL in reasons,
-        Fact.TIED: any(stage.stage is registry.routing and stage.open for stage in stages),
-        Fact.CHOICES: first in reference.steps_of("routing") and not settings.get("replay_routing"),
-        Fact.LATE: any(stage.stage is registry.band and stage.status is Status.DIFFERENT for stage in stages),
-        Fact.POINTS: first in pair.steps("activations"),
-        Fact.CLEAR: furthest_out(stages) > CLEAR or jumps(stages),
-        Fact.REFUSED: any(ending.end is End.REFUSED for ending in candidate.endings.values()),
-        Fact.ALONE: blame is not None and not OF_ONE_TENSOR.isdisjoint(blame.causes),
-        Fact.EMPTIED: blame is not None and "moments_emptied" in blame.causes,
-        Fact.GROUPED: grouped(stages) is not None,
-        Fact.COUNTED: counted(stages),
-        Fact.MADE: blame is not None and not OF_DATA.isdisjoint(blame.causes),
-        Fact.DRAWS: pair.draws,
-        Fact.TERM: blame is not None and any(suspect.name in Term for suspect in blame.suspects[:1]),
-        Fact.WEIGHED: Reason.LOSS_NORMALISATION in reasons,
-        Fact.UNSEEN: Reason.MASK_UNSEEN in reasons,
-        Fact.UNRECOGNISED: unrecognised(context) is not None,
-        Fact.WHOLE_BATCH: blame is not None
-        and any(suspect.name == MICRO_BATCH for suspect in blame.suspects[:1])
-        and not can_be_given(MICRO_BATCH, str(candidate.facts.side)),
-        Fact.BLIND: not_seen(context) is not None,
-        Fact.ARGUMENTS: all(run.facts.arguments for run in pair.runs),
-        Fact.BARE: not compared & {registry.local_norms, registry.gradients},
-    }
-    return frozenset(fact for fact, holds in known.items() if holds)
+def after_diverged(now: Situation) -> Advice:
+    """Return what to do where the runs differ."""
+    if now.pair.dumped:
+        return Advice(message("next.record_dumped"), BOTH)
+    place, causes = (now.blame.place, now.blame.causes) if now.blame is not None else (None, ())
+    if causes and (of_cause := BY_CAUSE[causes[0]].advice) is not None:
+        return of_cause(now)
+    found = of_settings(now) if place is not FaultLocation.CONFIGURATION else None
+    if found is None and place in AT_PLACE:
+        found = AT_PLACE[place](now)
+    return found or mend(now)
 
 
-def furthest_out(stages: Sequence[StageResult]) -> float:
-    """Return how many times its limit the worst finding of the first stage that differs is; 0 without one."""
-    first = first_different(stages)
-    return max((finding.limit_ratio for finding in first.findings), default=0.0) if first is not None else 0.0
+def set_alike(now: Situation) -> Advice:
+    """Return that settings are to be set alike, by ``check`` where it knows the arguments."""
+    if now.has_arguments:
+        return Advice(message("next.set_as_told", setting=now.settings), ("check",))
+    return Advice(message("next.set_alike", setting=now.settings))
 
 
-def jumps(stages: Sequence[StageResult]) -> bool:
-    """Return whether an error arises at one point, far beyond its limit, while all its sources agree."""
-    return any(origin.finding.limit_ratio > JUMP and origin.inputs < AGREES for stage in stages for origin in stage.origins)
+def make_of_the_family(now: Situation, stranger: Side) -> Advice:
+    """Return that a side's model is to be made one of a family."""
+    if now.has_arguments:
+        return Advice(message("next.make_as_told", stranger=stranger), ("check",))
+    return Advice(message("next.make_of_the_family", stranger=stranger))
 
 
-def counted(stages: Sequence[StageResult]) -> bool:
-    """Return whether the first difference is a count of the training state, which no forward pass shows: buffers have digests."""
-    first = first_different(stages)
-    return first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings)
-
-
-def grouped(stages: Sequence[StageResult]) -> Finding | None:
-    """Return the finding that some parameters decay on one side only, where the optimizers differ in nothing else."""
-    found = differing(stages, registry.hyper_parameters)
-    if len(found) != 1 or found[0].name != HyperParameter.WEIGHT_DECAY or 0 not in (found[0].reference, found[0].candidate):
+def of_settings(now: Situation) -> Advice | None:
+    """Return what to do where a setting of the model is suspected."""
+    if now.suspects[:1] and now.suspects[0].name == MICRO_BATCH and not can_be_given(MICRO_BATCH, str(now.pair.candidate.facts.side)):
+        return Advice(message("next.whole_batch", at_once=now.pair.candidate.facts.training.micro_batch_size))
+    if not {suspect.name for suspect in now.suspects} & {finding.name for finding in now.context.settings}:
         return None
-    return found[0] if isinstance(found[0].what, Message) and "names" in found[0].what.arguments else None
+    return make_of_the_family(now, now.unrecognised) if now.unrecognised is not None else set_alike(now)
 
 
-def slots(context: ComparisonContext, stages: Sequence[StageResult], blame: Blame | None) -> dict[str, Argument]:
-    """Return what fills the messages of :data:`ADVICE`."""
-    settings = [*dict.fromkeys(map(setting, (*context.settings, *differing(stages, registry.hyper_parameters))))]
-    rows, side = context.pair.reference.facts.padded_vocabulary, str(context.pair.candidate.facts.side)
-    apart = grouped(stages)
-    first = blame.suspects[0].name if blame and blame.suspects else ""  # what several suspects have in common has no name
-    mended = "" if first in ScalarRow.__struct_fields__ else first  # a number of a step is no thing to mend
-    stranger, causes = unrecognised(context), blame.causes if blame is not None else ()
-    return {
-        "repeat": COMMANDS["repeat"],
-        "suspect": mended or message("next.what_differs"),
-        "look": message(f"look.{causes[0]}") if causes else message("next.what_differs"),
-        "term": Term(first) if first in Term else message("next.what_differs"),
-        "setting": several(settings),
-        "count": len(updates_to_inject(context.pair, stages)),
-        "stranger": stranger,
-        "way_out": not_seen(context),
-        "at_once": context.pair.candidate.facts.training.micro_batch_size,
-        "decayed": Side.CANDIDATE if apart is not None and apart.reference == 0 else Side.REFERENCE,
-        "names": apart.what.arguments["names"] if apart is not None and isinstance(apart.what, Message) else "",
-        "rows": rows,
-        "setting_of_rows": message(SETTING_OF_ROWS[side], rows=rows) if side in SETTING_OF_ROWS else "",
-    }
+def at_configuration(now: Situation) -> Advice:
+    """Return what to do where the optimizers' settings differ: some parameters may decay on one side only, and nothing else differ."""
+    found = differing(now.stages, registry.hyper_parameters)
+    if len(found) != 1 or found[0].name != HyperParameter.WEIGHT_DECAY or 0 not in (found[0].reference, found[0].candidate):
+        return set_alike(now)
+    if not (names := found[0].names):
+        return set_alike(now)
+    decayed = Side.CANDIDATE if found[0].reference == 0 else Side.REFERENCE
+    return Advice(message("next.group_alike", names=listed(names), decayed=decayed))
 
 
-def unrecognised(context: ComparisonContext) -> Side | None:
-    """Return the only side whose model is of no family; None where both are, or neither is."""
-    strange = [side for side, run in context.pair.sides if NO_FAMILY in run.facts.model]
-    return strange[0] if len(strange) == 1 and any(finding.name == FAMILY for finding in context.settings) else None
+def at_data(now: Situation) -> Advice | None:
+    """Return what to do where batches differ."""
+    if not now.is_replayable:
+        return None
+    replayed = now.candidate_used("replay_batches")
+    return Advice(message("next.feed_its_batches") if replayed else message("next.feed_batches"), AGAIN)
 
 
-def not_seen(context: ComparisonContext) -> Message | None:
-    """Return what no recorder could see of a side's batches, with the way out: the first reason, the reference's first."""
-    return next((message("next.unseen_of", side=side, why=reason.words) for side, run in context.pair.sides for reason in run.unseen), None)
+def at_weights(now: Situation) -> Advice | None:
+    """Return what to do where the initial weights differ."""
+    if not now.is_replayable:
+        return None
+    if not now.candidate_used("load_weights"):
+        return Advice(message("next.feed_weights"), AGAIN)
+    return Advice(message("next.mend_conversion", suspect=now.suspect), AGAIN)
 
 
-def setting(finding: Finding) -> Argument:
-    """Return the subject of a finding of two settings, without its parameters or its step."""
-    if finding.quantity is Metric.MODEL_SETTING:
-        return finding.what
-    if finding.quantity is Metric.LEARNING_RATE:
-        return finding.quantity
-    return HyperParameter(finding.name) if finding.name else finding.what
+def without_dropout() -> Advice:
+    """Return that dropout is to be left out."""
+    return Advice(message("next.without_dropout"), BOTH)
+
+
+def at_state(now: Situation) -> Advice:
+    """Return what to do where a state carries over."""
+    if now.is_replayable and now.first > 0:
+        return Advice(message("next.look_at_checkpoint"), ("resumed", "compare_fed"))
+    if now.is_replayable and now.pair.draws:
+        return without_dropout()
+    first = first_different(now.stages)
+    if first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings):
+        # a count, which no forward pass shows; buffers have digests
+        return Advice(message("next.read_count", suspect=now.suspect))
+    if now.is_arbitrable:
+        return Advice(message("next.whose_is_carried", suspect=now.suspect), ("arbitrate",))
+    return Advice(message("next.read_carried", suspect=now.suspect))
+
+
+def at_forward(now: Situation) -> Advice | None:
+    """Return what to do where the forward pass differs."""
+    if now.is_replayable and evidence_of(now.stages, LossDivergence).rows.rows is AffectedRows.RANK:
+        return Advice(message("next.without_overlap"), AGAIN)
+    if now.is_replayable and now.pair.draws:
+        return without_dropout()
+    if (found := in_a_pass(now)) is not None:
+        return found
+    if not now.has_first("weights", "gradients"):
+        return Advice(message("next.store_first_step"), ("first_step", "compare_again"))
+    return None
+
+
+def at_normalisation(now: Situation) -> Advice:
+    """Return what to do where the loss is normalised differently."""
+    if any(result.common and result.status is Status.DIFFERENT for result in now.stages):
+        return Advice(message("next.look_at_divisors"))
+    return Advice(message("next.one_micro_batch"))
+
+
+def at_gradients(now: Situation) -> Advice | None:
+    """Return what to do where the backward pass or the reduction differs."""
+    if now.is_replayable and now.pair.draws:
+        return without_dropout()
+    if now.is_replayable and now.pair.candidate.world_size > 1:
+        return Advice(message("next.one_rank"), AGAIN)
+    return in_a_pass(now)
+
+
+def in_a_pass(now: Situation) -> Advice | None:
+    """Return how a fault of a pass is narrowed down: by points, by measured limits, by a third implementation."""
+    explained = now.blame is not None and any(BY_CAUSE[cause].is_of_one_tensor for cause in now.blame.causes)
+    if now.is_replayable and not now.has_first("activations") and not explained:
+        return Advice(message("next.record_points"), ("points_of_reference", "points_of_candidate", "compare_again"))
+    if now.is_replayable and not now.context.noise.repeats and not now.is_clear:
+        return Advice(message("next.narrow_down"), ("noise", "compare_with_noise"))
+    return Advice(message("next.third_opinion", suspect=now.suspect), ("arbitrate",)) if now.is_arbitrable else None
+
+
+def at_curve(now: Situation) -> Advice | None:
+    """Return what to do where only the course of the run differs."""
+    return Advice(message("next.bisect"), ("bisect", "ladder")) if differing(now.stages, registry.band) else at_updates(now)
+
+
+def at_updates(now: Situation) -> Advice | None:
+    """Return what to do where updates differ."""
+    if now.suspects[:1] and now.suspects[0].name in Term:
+        return Advice(message("next.mend_term", term=Term(now.suspects[0].name)))
+    if now.is_injected:
+        return Advice(message("next.read_optimizer")) if now.is_replayable else None
+    updates = updates_to_inject(now.pair, now.stages)
+    if now.is_replayable and set(updates) <= set(now.pair.reference.gradient_steps()):
+        return Advice(message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"))
+    return Advice(message("next.store_updates"), ("injectable", "injected_again", "compare_again"))
+
+
+def at_self_check(now: Situation) -> Advice:
+    """Return what to do where a record contradicts itself."""
+    return Advice(message("next.read_self_check"), ("show_contradictions",))
+
+
+AT_PLACE: dict[FaultLocation, Callable[[Situation], Advice | None]] = {
+    FaultLocation.CONFIGURATION: at_configuration,
+    FaultLocation.DATA: at_data,
+    FaultLocation.WEIGHTS: at_weights,
+    FaultLocation.STATE: at_state,
+    FaultLocation.FORWARD: at_forward,
+    FaultLocation.NORMALISATION: at_normalisation,
+    FaultLocation.GRADIENTS: at_gradients,
+    FaultLocation.CLIPPING: at_updates,
+    FaultLocation.OPTIMIZER: at_updates,
+    FaultLocation.NEXT_LOSS: at_updates,
+    FaultLocation.CURVE: at_curve,
+    FaultLocation.SELF_CHECK: at_self_check,
+}
+"""Place of a fault to what to do; its function returns None where neither a record nor the place says anything."""
+
+
+# ---- other verdicts
+
+
+def after_inconclusive(now: Situation) -> Advice:
+    """Return what to do where neither agreement nor a fault is shown."""
+    if any(result.stage is registry.routing and result.open for result in now.stages):
+        chosen = now.first in now.pair.reference.steps_of("routing") and not now.candidate_used("replay_routing")
+        if chosen and now.is_replayable:
+            return Advice(message("next.replay_routing"), ("routed", "compare_fed"))
+        return Advice(message("next.record_routing"), ("routable", "compare_again"))
+    if now.unrecognised is not None:
+        return make_of_the_family(now, now.unrecognised)
+    if now.context.settings:
+        return set_alike(now)
+    if now.context.noise.repeats and now.is_half:
+        return Advice(message("next.rehearse"))
+    if now.context.noise.repeats:
+        return Advice(message("next.measure_more_noise", repeat=COMMANDS["repeat"]))
+    if now.is_replayable:
+        return Advice(message("next.measure_noise"), ("noise", "compare_with_noise"))
+    if now.pair.converted and differing(now.stages, registry.hyper_parameters):
+        return Advice(message("next.set_alike_and_record_both", setting=now.settings), BOTH)
+    return Advice(message("next.record_both"), BOTH) if now.pair.converted else store()
+
+
+def after_not_comparable(now: Situation) -> Advice:
+    """Return what to do where the runs cannot be compared."""
+    rows, side = [run.facts.padded_vocabulary for run in now.pair.runs], str(now.pair.candidate.facts.side)
+    padding = now.stopped_for(Reason.OTHER_PADDING)
+    other_rows = padding and None not in rows and rows[0] != rows[1]
+    if padding and now.context.settings and not other_rows:
+        return Advice(message("next.set_alike", setting=now.settings))
+    if any(ending.end is End.REFUSED for ending in now.pair.candidate.endings.values()):
+        return Advice(message("next.refused"))
+    if not (now.pair.reference.steps and now.pair.candidate.steps):
+        return Advice(message("next.see_why"), ("show",))
+    if other_rows:
+        of_rows = message(SETTING_OF_ROWS[side], rows=rows[0]) if side in SETTING_OF_ROWS else ""
+        return Advice(message("next.give_rows", rows=rows[0], setting_of_rows=of_rows))
+    if now.stopped_for(Reason.OTHER_MODEL):
+        return Advice(message("next.same_sizes"), ("check",))
+    for side, run in now.pair.sides:
+        for reason in run.unseen[:1]:  # with its way out
+            return Advice(message("next.show_unseen", way_out=message("next.unseen_of", side=side, why=reason.words)))
+    if now.stopped_for(Reason.MASK_UNSEEN):
+        return Advice(message("next.show_mask"))
+    if now.stopped_for(Reason.LOSS_NORMALISATION):
+        return Advice(message("next.loss_per_token"))
+    return Advice(message("next.record_from_reference"), AGAIN) if now.is_replayable else store()
+
+
+def after_aligned(now: Situation) -> Advice:
+    """Return how an agreement is made to say more."""
+    if now.pair.is_itself:
+        return Advice(message("next.two_runs"), ("compare",))
+    if now.pair.dumped:
+        return Advice(message("next.record_beside_dump"), ("beside_dump", "compare_again"))
+    compared = {result.stage for result in now.stages if result.status is not Status.NOT_COMPARED}
+    if not compared & {registry.local_norms, registry.gradients}:
+        return Advice(message("next.record_more"), ("norms_and_sketches", "compare_again"))
+    return Advice(message("next.your_layout") if now.is_half else message("next.your_precision"))
+
+
+AFTER = {
+    Verdict.DIVERGED: after_diverged,
+    Verdict.INCONCLUSIVE: after_inconclusive,
+    Verdict.NOT_COMPARABLE: after_not_comparable,
+    Verdict.ALIGNED: after_aligned,
+}

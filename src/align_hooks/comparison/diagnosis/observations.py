@@ -1,4 +1,4 @@
-"""Everything that a comparison shows of a fault: its stages, the wrong tensors, and the signs of causes.
+"""Everything that a comparison shows of a fault: its stages, the wrong tensors, and what is known of the two runs.
 
 Tensors that have nothing left in common with the reference's, or whose gradients are gone, are distinguished from those merely far beyond
 their limits."""
@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.random_states import Drawn
 from align_hooks.comparison.data.token_losses import LossDivergence
-from align_hooks.comparison.diagnosis.backward_boundary import Frontier, frontier
-from align_hooks.comparison.diagnosis.signatures import ROUTERS
+from align_hooks.comparison.diagnosis.backward_boundary import BackwardBoundary, backward_boundary
 from align_hooks.comparison.finding import Finding, Unit
 from align_hooks.comparison.metrics import model_positions
+from align_hooks.comparison.optimizer.formula import ADAMS
+from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.arguments import ACTS
-from align_hooks.comparison.stage_result import FaultLocation, Phase, StageInfo, StageResult, Status
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageInfo, StageResult, Status, evidence_of
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Suspect
+from align_hooks.families.registry import routers
 from align_hooks.messages import Side
+from align_hooks.names.points import LOGITS
 
 TENSORS = (registry.gradients, registry.local_norms)
 """Stages with one finding a tensor, the more specific first."""
@@ -35,6 +38,7 @@ PHASES = {
     FaultLocation.CURVE: Phase.UPDATE,
 }
 """Place at which a setting of the model can be the fault, to the phase in which such a setting acts."""
+ROUTERS = tuple(f"*.{kind}.weight" for kind in routers())
 LEADING = 3
 EXPERT = re.compile(r"(?P<layer>.+)\.experts\.(?P<expert>\d+)\.")
 LOST = 0.5
@@ -49,24 +53,18 @@ class Observations:
 
     first: StageResult
     """The stage that differs first."""
-    stages: dict[StageInfo, StageResult]
-    settings: Sequence[Finding]
-    """Settings that differ."""
-    divergence: LossDivergence
-    drawn: Drawn | None
-    """Where both runs first drew different random numbers; None unless early enough to be the cause."""
-    layers: int
-    """Layers of the decoder; any behind them predict further tokens."""
-    own_optimizers: tuple[Suspect, ...] = ()
-    """The sides' optimizers whose class no framework has."""
-    tied: bool = False
-    """Whether both models' embeddings share their weight with the output layer."""
-    logits_agree: bool = False
-    """Whether the first loss differs although all points, with the logits, agree."""
-    estimated: bool = False
-    """Whether errors of gradients are estimated from sketches, to a few tens of percent."""
-    draws: bool = False
-    """Whether either model draws random numbers."""
+    results: Sequence[StageResult]
+    context: ComparisonContext
+
+    @property
+    def pair(self) -> Pair:
+        """Return the two runs."""
+        return self.context.pair
+
+    @cached_property
+    def stages(self) -> Mapping[StageInfo, StageResult]:
+        """Return how each stage came out."""
+        return {result.stage: result for result in self.results}
 
     def status(self, stage: StageInfo) -> Status:
         """Return how a stage ended."""
@@ -74,11 +72,44 @@ class Observations:
 
     def acting(self, place: FaultLocation) -> list[Finding]:
         """Return the settings that differ and act where a fault is."""
-        return [finding for finding in self.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
+        return [finding for finding in self.context.settings if ACTS.get(finding.name, Phase.FORWARD) is PHASES.get(place)]
+
+    @cached_property
+    def divergence(self) -> LossDivergence:
+        """Return how token losses first differ, where they differ first of all: how they differ later follows from the first difference."""
+        return evidence_of([self.first], LossDivergence)
+
+    @cached_property
+    def drawn(self) -> Drawn | None:
+        """Return where both runs first drew different random numbers; None unless early enough to be the cause, and of any effect."""
+        drawn, steps = self.context.drawn, [finding.step for finding in self.first.beyond if finding.step is not None]
+        forward_agrees = self.status(registry.token_losses) is Status.SAME
+        if drawn is None or not steps or drawn.step > min(steps):
+            return None
+        return None if forward_agrees and self.first.stage in (*TENSORS, registry.first_loss) else drawn
+
+    @cached_property
+    def own_optimizers(self) -> Mapping[Side, str]:
+        """Return the classes of optimizers of the user's own, where the other side's class is a framework's."""
+        types = {side: str(run.facts.optimizer.type) for side, run in self.pair.sides if run.facts.optimizer}
+        own = {side: kind for side, kind in types.items() if kind not in ADAMS and "adam" in kind.lower()}
+        return {} if len(own) == len(types) else own
+
+    @property
+    def is_tied(self) -> bool:
+        """Return whether both models' embeddings share their weight with the output layer."""
+        return all(run.facts.model.get("tie_word_embeddings") for run in self.pair.runs)
+
+    @cached_property
+    def logits_agree(self) -> bool:
+        """Return whether the first loss differs although all points of the first step agree, the logits among them."""
+        if self.first.stage is not registry.first_loss or self.status(registry.activations) is not Status.SAME:
+            return False
+        return any(point.name == LOGITS for point in self.context.points.get(self.pair.first or 0, ()))
 
     def predicts(self, name: str) -> bool:
-        """Return whether a tensor is of a layer that predicts further tokens."""
-        return 0 < self.layers <= model_positions.place(name).depth < math.inf
+        """Return whether a tensor is of a layer that predicts further tokens, behind the layers of the decoder."""
+        return 0 < self.pair.layers <= model_positions.place(name).depth < math.inf
 
     @property
     def same_loss(self) -> bool:
@@ -92,20 +123,26 @@ class Observations:
         return next((self.stages[stage] for stage in TENSORS if self.status(stage) is Status.DIFFERENT), None)
 
     @cached_property
-    def frontier(self) -> Frontier | None:
+    def boundary(self) -> BackwardBoundary | None:
         """Return the boundary of an error in the backward pass; None without one, or where all gradients have something in common."""
-        return frontier(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
+        return backward_boundary(self.tensors.findings) if self.tensors is not None and not self.tensors.common else None
 
     @cached_property
     def wrong(self) -> list[Finding]:
         """Return violations of the tensors, or else of the first stage that differs, the furthest first.
 
         Tensors with nothing left in common with the reference's come first, by their error: how many limits they are off says how small a
-        limit is. Estimated errors of that size have no order."""
+        limit is. Errors of that size have no order where sketches estimate them, to a few tens of percent."""
         wrong = (self.tensors or self.first).beyond
-        estimated = self.estimated and self.tensors is not None and self.tensors.stage is registry.gradients
+        estimated = self.tensors is not None and self.tensors.stage is registry.gradients and not self.pair.steps("gradients")
         far = (lambda finding: lost(finding) == math.inf) if estimated else lost
         return sorted(wrong, key=far, reverse=True)  # which leaves all others in their order
+
+    @property
+    def only_tensor(self) -> str | None:
+        """Return the one tensor that differs; None where several do."""
+        names = {finding.name for finding in self.wrong}
+        return names.pop() if len(names) == 1 else None
 
     @property
     def gone(self) -> dict[Side, list[str]]:
@@ -122,35 +159,18 @@ class Observations:
     @property
     def starts_at_routers(self) -> bool:
         """Return whether gradients agree from the output back to experts, and differ from their routers on."""
-        return self.frontier is not None and all(is_like(name, ROUTERS) for name in self.frontier.below)
+        return self.boundary is not None and all(is_like(name, ROUTERS) for name in self.boundary.below)
 
     @property
     def router_is_lost(self) -> bool:
         """Return whether next to nothing is left of the gradients of the routers that differ first."""
-        first = [finding for finding in self.wrong if self.frontier is not None and finding.name in self.frontier.below]
+        first = [finding for finding in self.wrong if self.boundary is not None and finding.name in self.boundary.below]
         return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
-    @cached_property
-    def signs(self) -> dict[str, bool]:
-        """Return which signs the comparison shows."""
-        alone = len({finding.name for finding in self.wrong}) == 1
-        return {
-            "SHIFT": self.divergence.shift is not None,
-            "DRAWN": self.drawn is not None,
-            "SEVERAL_EXPERTS": router_of([finding.name for finding in self.wrong]) is not None,
-            "ROUTER": self.starts_at_routers,
-            "ROUTER_LOST": self.router_is_lost,
-            "PREDICTED": self.frontier is not None and not self.frontier.above and self.predicts(self.wrong[0].name),
-            "BOUNDARY": self.frontier is not None and bool(self.frontier.above),
-            "FROM_THE_OUTPUT": self.frontier is not None and not self.frontier.above,
-            "ALONE": alone,
-            "TIED_ALONE": alone and self.tied,
-            "DRAWS": self.draws,
-            "SCATTERED": self.frontier is None and not alone and not (self.tensors is not None and self.tensors.common),
-            "LOGITS_AGREE": self.logits_agree,
-            "OPTIMIZER_STATE": self.first.stage is registry.initial_optimizer_state,
-            "NOT_RESTORED": self.first.stage is registry.state,
-        }
+    @property
+    def starts_at_prediction(self) -> bool:
+        """Return whether gradients differ from the output on, and those of a layer that predicts further tokens most."""
+        return self.boundary is not None and not self.boundary.above and self.predicts(self.wrong[0].name)
 
 
 def lost(finding: Finding) -> float:

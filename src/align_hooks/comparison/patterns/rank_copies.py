@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from align_hooks.comparison.finding import Pattern
 from align_hooks.comparison.patterns.sharding import AXES
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation
@@ -14,12 +15,12 @@ from align_hooks.messages import Message, Side, all_of, message
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
 from align_hooks.record.reader import Run
 
-FAULTS = {
-    ContradictionKind.WEIGHT_COPIES: ("rank_copies.updated_apart", FaultLocation.OPTIMIZER),
-    ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", FaultLocation.GRADIENTS),
-    ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", FaultLocation.CLIPPING),
+FAULTS: dict[ContradictionKind, tuple[str, Pattern | None, FaultLocation]] = {
+    ContradictionKind.WEIGHT_COPIES: ("rank_copies.updated_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
+    ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", Pattern.RANKS_NOT_REDUCED, FaultLocation.GRADIENTS),
+    ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", None, FaultLocation.CLIPPING),
 }
-"""What ranks should share, in the order of a step, with message and place."""
+"""What ranks should share, in the order of a step, with message, pattern and location."""
 ORDER = [*FAULTS]
 OF_NORMS = (
     ContradictionKind.RANKS_OF_NORM,
@@ -32,8 +33,9 @@ OF_NORMS = (
 """Contradictions of norms, which follow from gradients that are not shared."""
 
 
-def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, FaultLocation] | None:
-    """Return what the ranks of a run do not share first, and where that fault is; None for anything else the self-check found."""
+def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, Pattern | None, FaultLocation] | None:
+    """Return what the ranks of a run do not share first, with its pattern and where that fault is; None for anything else that the
+    self-check found."""
     causes = [each for each in found if each.kind in ORDER]
     if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
         return None
@@ -44,7 +46,7 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
     axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in alike)]
     if not axes:
         return None
-    id, place = FAULTS[first.kind]
+    id, pattern, place = FAULTS[first.kind]
     if first.kind is ContradictionKind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
         id, place = "rank_copies.start_apart", FaultLocation.WEIGHTS
     claims = {"reference": first.first.value, "other": first.second.value}
@@ -53,7 +55,7 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
         "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
         "names": listed([*dict.fromkeys(each.name for each in alike)]),
     }
-    return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), place
+    return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), pattern, place
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:

@@ -15,7 +15,7 @@ from enum import Enum
 
 import numpy as np
 
-from align_hooks.comparison.finding import Finding, Metric, Words
+from align_hooks.comparison.finding import Finding, Metric, Pattern, Words
 from align_hooks.comparison.metrics.measures import distances
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.families.registry import end_kinds
@@ -59,11 +59,16 @@ OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 """Numbers that a loss may miss by one."""
 
 
-def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
-    """Say what the findings of one exact step have in common; None where nothing is known."""
+def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> tuple[Words | None, Pattern | None]:
+    """Say what the findings of one exact step have in common, and which known pattern that is; None where nothing is known."""
     of_gradients = kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS) and any(finding.limit_ratio > 1 for finding in findings)
     if of_gradients and (clipped := clipped_before(runs)) is not None:
-        return clipped
+        return clipped, Pattern.CLIPPED_BEFORE
+    return shared(runs, kind, step, findings), None
+
+
+def shared(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
+    """Say which factor findings share, or where in their tensors the error is; None where nothing is known."""
     if (factor := common_factor(findings)) is not None:
         if (source := origin(factor, runs)) is None:
             return message("sharding.scaled", what=kind, factor=factor)

@@ -98,7 +98,7 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
             setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Metric.HYPER_PARAMETER)
             shown = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
             of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(shown))
-            findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some))
+            findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some, names=tuple(shown)))
     return findings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import numpy as np
 
@@ -16,7 +17,15 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import FaultLocation, Phase, Reason, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, Side, message, sentences
-from align_hooks.record.batch_statistics import BatchStatistics, arrays_of, conclude, side_by_side, vocabulary_of
+from align_hooks.record.batch_statistics import (
+    BatchStatistics,
+    SampleRelation,
+    arrays_of,
+    conclude,
+    relation_of,
+    side_by_side,
+    vocabulary_of,
+)
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.loss_weights import weights_of_tokens
 
@@ -50,11 +59,11 @@ def batches(context: ComparisonContext) -> StageResult:
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
     short = message("steps.count", count=len({*steps, *by_digest, *by_tokens})) if any(known) else None
     summary, shown = sentences(compared, *gaps[:1]), tuple(findings[:WORST])
-    relation, common = seen.told if not unlike else (None, None)
+    relation, common, pattern = seen.relation if not unlike else (None, None, None)
     differs = sentences(relation, common if common is not relation else None) if relation is not None else _first(findings)
     reason = Reason.MASK_UNSEEN if seen.unseen else None
     result = StageResult(batches, status, summary, shown, reason=reason, short=short, differs=differs, evidence=seen.evidence)
-    return result.with_common(common)
+    return result.with_common(common, pattern)
 
 
 @dataclass(slots=True)
@@ -96,22 +105,24 @@ class BatchComparison:
         return [*gaps, *(message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone)]
 
     @property
-    def told(self) -> tuple[Message | None, Message | None]:
-        """Return how the samples of both sides relate, as ``check`` says it, and what differing steps have in common; None where nothing
-        differs."""
+    def relation(self) -> tuple[Message | None, Message | None, Enum | None]:
+        """Return how the samples of both sides relate, as ``check`` says it, and what differing steps have in common, with the pattern
+        that this is; None where nothing differs."""
         names = {finding.name for finding in self.findings}
         if not names:
-            return None, None
+            return None, None, None
         looks, facts = self.evidence.statistics, {side: run.facts for side, run in self.context.pair.sides}
         name = min(names, key=ARRAYS.index)
-        common = self.common.told(name, facts)
+        way = self.common.difference(name, facts)
+        common, pattern = (way.words, way.made) if way is not None else (None, None)
         if name == "tokens":
-            relation, _ = side_by_side(looks.get(Side.REFERENCE), looks.get(Side.CANDIDATE))
-            return relation, common or relation
+            ours, theirs = (looks[side] for side in Side)
+            relation, _ = side_by_side(ours, theirs)
+            return relation, common or relation, pattern or relation_of(ours, theirs)
         steps = sorted({finding.step for finding in self.findings if finding.name == name and finding.step is not None})
         of_all = len(looks[Side.REFERENCE].steps)
         relation = message("two_runs.other_arrays", name=name, differing=len(steps), steps=of_all, step=steps[0], iteration=steps[0] + 1)
-        return relation, common
+        return relation, common, pattern
 
 
 def _first(findings: Sequence[Finding]) -> Words | None:
@@ -137,7 +148,7 @@ def _consumed(pair: Pair) -> list[Finding]:
 
 
 def _number(kind: Metric, step: int, ours: float, theirs: float) -> Finding:
-    return Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind)
+    return Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind, pattern=SampleRelation.OTHER_SAMPLES)
 
 
 def _weighs_otherwise(context: ComparisonContext) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric, at_step
+from align_hooks.comparison.finding import Finding, Metric, Pattern, at_step
 from align_hooks.comparison.findings import as_finding, furthest, judged, of_tensors
 from align_hooks.comparison.metrics.limits import SKETCHED
 from align_hooks.comparison.patterns.sharding import common_factor
@@ -62,7 +62,7 @@ def first_updates(context: ComparisonContext) -> StageResult:
     factor = common_factor([replace(finding, limit=pair.limits.update) for finding in findings if finding.scale is not None])
     if factor is None:
         return result
-    return replace(result, differs=None).with_common(message("first_updates.every_update_scaled", factor=factor))
+    return replace(result, differs=None).with_common(message("first_updates.every_update_scaled", factor=factor), Pattern.UPDATES_SCALED)
 
 
 def _errors(context: ComparisonContext, step: int) -> list[Finding]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Metric, Words
+from align_hooks.comparison.finding import Metric, Pattern, Words
 from align_hooks.comparison.patterns import conversion
 from align_hooks.comparison.patterns.sharding import SHOWN
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
@@ -20,7 +20,9 @@ def initial_weights(context: ComparisonContext) -> StageResult:
     """Compare the initial weights, to the bit or within the rounding of sketches."""
     result = exact_stage(context, initial_weights, Metric.WEIGHTS, lambda step: step == context.pair.first, 0.0)
     if (stale := _stale_main_parameters(context)) is not None:
-        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).with_common(stale)
+        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).with_common(
+            stale, Pattern.STALE_MAIN_PARAMETERS
+        )
     if result.status is Status.DIFFERENT and not result.common:
         known = _converted(context, result)
         result = replace(result, differs=None).with_common(known) if known is not None else result

@@ -26,8 +26,8 @@ def self_check(context: ComparisonContext) -> StageResult:
         found = [(side, run, checks[side].of_layout) for side, run in context.pair.sides if side in checks]
         unshared = [not_shared(run, side, wrong) for side, run, wrong in found if wrong]
         if len(unshared) == 1 and unshared[0] is not None:
-            words, place = unshared[0]
-            return replace(result, differs=None, place=place).with_common(words)
+            words, pattern, place = unshared[0]
+            return replace(result, differs=None, place=place).with_common(words, pattern)
         return result
     copies = sum(check.copies for check in checks.values())
     known = [check for check in checks.values() if check.steps or check.unchecked]

@@ -57,9 +57,10 @@ def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
     told: set[str] = set()
     for rank, entries in reference.items():
         others = candidate.get(rank, {})
-        for name in entries.keys() & others.keys():
-            ours, theirs = entries[name], others[name]
-            if ours == theirs:
+        for name, ours in entries.items():
+            if name not in others:
+                continue
+            if ours == (theirs := others[name]):
                 yield name, None
             elif name not in told:
                 told.add(name)

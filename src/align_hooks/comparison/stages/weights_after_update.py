@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric, Term, Unit, when
+from align_hooks.comparison.finding import Finding, Metric, Pattern, Term, Unit, when
 from align_hooks.comparison.findings import furthest, judged, moment_errors, tensor_errors
 from align_hooks.comparison.metrics.limits import UPDATE, weights_eps
 from align_hooks.comparison.metrics.measures import relative_difference
-from align_hooks.comparison.optimizer.formula import FITS, Array, HyperParameters
+from align_hooks.comparison.optimizer.formula import FITS, Array, HyperParameters, UpdateFormula
 from align_hooks.comparison.optimizer.recorded_updates import OnRecord, gather
 from align_hooks.comparison.optimizer.updates import MOVED, Explanation, blind, emptied, explain
 from align_hooks.comparison.pair import Pair
@@ -47,6 +47,8 @@ class UpdateCheck:
     findings: tuple[Finding, ...] = ()
     why: Message | None = None
     """Why they were not checked."""
+    formula: UpdateFormula | None = None
+    """The formula that they follow in the place of the recorded one; None where they follow no other."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,10 @@ def weights_after_update(context: ComparisonContext) -> StageResult:
 
 def differs_of(sides: Sequence[UpdateCheck]) -> Message:
     """Say which side's updates contradict its own settings, and in what."""
-    side, first = next((side, checked.findings[0]) for side, checked in zip(Side, sides, strict=True) if checked.findings)
-    if first.term is Term.FORMULA and isinstance(first.candidate, Message):
-        return message("after_update.by_another_formula", side=side, used=first.candidate.arguments["value"])
+    side, checked = next((side, checked) for side, checked in zip(Side, sides, strict=True) if checked.findings)
+    first = checked.findings[0]
+    if first.term is Term.FORMULA and checked.formula is not None:
+        return message("after_update.by_another_formula", side=side, used=message(f"after_update.by_{checked.formula.value}"))
     if first.term is not None:
         return message("after_update.contradicts", side=side, term=first.term)
     if first.quantity is Metric.OPTIMIZER_STATE and isinstance(first.what, Message):
@@ -137,7 +140,8 @@ def check(side: Side, pair: Pair, work: WorkPool) -> UpdateCheck:
     if not explanation.follows:
         note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(misfit), limit=FITS)
         wrong = findings(side, explanation, record, known=run.facts.optimizer is not None)
-        return UpdateCheck(note, known=not explanation.left, findings=tuple(wrong))
+        formula = explanation.fitted.formula if explanation.fitted is not None else None
+        return UpdateCheck(note, known=not explanation.left, findings=tuple(wrong), formula=formula)
     if unseen := blind(record.evidence, record.settings):
         return UpdateCheck(message("after_update.follow_but", count=count, side=side, rest=misfit, terms=terms(unseen)), known=True)
     return UpdateCheck(message("after_update.follow", count=count, side=side, rest=misfit), known=True)
@@ -148,7 +152,8 @@ def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: b
 
     ``known`` is False where the reference's settings were expected because the run's own are not on record."""
     if (step := emptied(record.evidence)) is not None:
-        return [Finding(message("after_update.moments_emptied", side=side, step=when(step)), step=step, quantity=Metric.OPTIMIZER_STATE)]
+        subject = message("after_update.moments_emptied", side=side, step=when(step))
+        return [Finding(subject, step=step, quantity=Metric.OPTIMIZER_STATE, pattern=Pattern.MOMENTS_EMPTIED)]
     changes = list(_changes(explanation.fitted, record)) if explanation.fitted is not None else []
     others = {change.key: change.subject for settings in explanation.instead for change in _changes(settings, record)}
     alone = [others[key] for key in sorted(others.keys() - {change.key for change in changes})]
@@ -179,14 +184,16 @@ def _of_updates(change: FittedTerm, side: Side, alone: Sequence[Argument], left:
 def _unexplained(side: Side, explanation: Explanation, tensors: int) -> Finding:
     """Return a finding for updates that no terms explain, of some tensors where most others follow the formula."""
     names, misfit = explanation.left, explanation.recorded
+    of_some = bool(names) and len(names) <= tensors / 2
     subject = message("after_update.no_adamw", side=side)
-    if names and len(names) <= tensors / 2:
+    if of_some:
         subject = message("after_update.no_adamw_of", side=side, names=listed(names))
     values = (
         message("after_update.off_as_recorded", rest=roundings(misfit)),
         message("after_update.off_at_best", rest=roundings(explanation.explained)),
     )
-    return Finding(subject, *values, misfit, FITS, name=_alone(names), quantity=Metric.UPDATES, unit=Unit.ROUNDINGS)
+    known = {"name": _alone(names), "pattern": Pattern.SOME_UPDATES if of_some else None}
+    return Finding(subject, *values, misfit, FITS, quantity=Metric.UPDATES, unit=Unit.ROUNDINGS, **known)  # type: ignore[arg-type]
 
 
 def _alone(names: Sequence[str]) -> str:

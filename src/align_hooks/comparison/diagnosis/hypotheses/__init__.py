@@ -1,0 +1,1 @@
+"""Causes, a file for each part of a training step; :mod:`.registry` collects them."""

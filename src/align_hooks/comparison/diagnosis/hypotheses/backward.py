@@ -1,0 +1,74 @@
+"""Causes in the backward pass, and in the reduction of gradients."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.diagnosis.advice import mend_cause, mend_ranks
+from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
+from align_hooks.comparison.diagnosis.observations import is_like
+from align_hooks.comparison.diagnosis.tied import WEIGHT, part_that_is_off
+from align_hooks.comparison.finding import Pattern
+from align_hooks.comparison.stage_result import FaultLocation
+
+GRADIENTS = (FaultLocation.GRADIENTS,)
+BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "moe_z_loss_coeff", "auxiliary")
+PREDICTION = ("mtp_loss_scaling_factor", "multi_token_prediction")
+NAMED = (
+    Hypothesis("clipped_earlier", GRADIENTS, patterns=(Pattern.CLIPPED_BEFORE,), source="field; zoo", advice=mend_cause),
+    Hypothesis("ranks_not_reduced", GRADIENTS, patterns=(Pattern.RANKS_NOT_REDUCED,), source="field; zoo", advice=mend_ranks),
+    Hypothesis("backward_of_point", GRADIENTS, points=("*",)),
+)
+
+
+@Hypothesis("router_detached", GRADIENTS, outranks=("auxiliary_loss", "prediction_loss")).by(Grounds.BRANCH)
+def router_detached(fault: Fault) -> bool:
+    """Gradients agree from the output back to experts, and next to nothing is left of their router's."""
+    return fault.seen.router_is_lost
+
+
+@Hypothesis("auxiliary_loss", GRADIENTS, settings=BALANCING).by(Grounds.BRANCH)
+def auxiliary_loss(fault: Fault) -> bool:
+    """Gradients agree from the output back to experts, and differ from their router on."""
+    return fault.seen.starts_at_routers
+
+
+@Hypothesis("prediction_loss", GRADIENTS, settings=PREDICTION).by(Grounds.BRANCH)
+def prediction_loss(fault: Fault) -> bool:
+    """Gradients differ from the output on, and those of a predicting layer most."""
+    return fault.seen.starts_at_prediction
+
+
+@Hypothesis("norm_copies", GRADIENTS, is_of_one_tensor=True).by(Grounds.BRANCH)
+def norm_copies(fault: Fault) -> bool:
+    """Only the weights of norms differ, and no point is known."""
+    return fault.is_of("*norm.weight*") and all(is_like(suspect.name, ("*norm.weight*",)) for suspect in fault.suspects)
+
+
+@Hypothesis("backward_at_boundary", GRADIENTS).by(Grounds.EXTENT)
+def backward_at_boundary(fault: Fault) -> bool:
+    """Gradients agree from the output back to a tensor, and differ from there on."""
+    return fault.seen.boundary is not None and bool(fault.seen.boundary.above)
+
+
+@Hypothesis("backward_of_loss", GRADIENTS).by(Grounds.EXTENT)
+def backward_of_loss(fault: Fault) -> bool:
+    """Gradients differ from the output on."""
+    return fault.seen.boundary is not None and not fault.seen.boundary.above
+
+
+@Hypothesis("tied_weight", GRADIENTS, outranks=("gradient_alone",), detail=part_that_is_off, is_of_one_tensor=True).by(Grounds.EXTENT)
+def tied_weight(fault: Fault) -> bool:
+    """The weight that the embedding shares with the output layer is the only tensor that differs."""
+    return fault.seen.is_tied and fault.seen.only_tensor is not None and fault.suspect.name == WEIGHT
+
+
+@Hypothesis("gradient_alone", GRADIENTS, is_of_one_tensor=True).by(Grounds.EXTENT)
+def gradient_alone(fault: Fault) -> bool:
+    """One tensor differs."""
+    return fault.seen.only_tensor is not None
+
+
+@Hypothesis("some_gradients", GRADIENTS).by(Grounds.EXTENT)
+def some_gradients(fault: Fault) -> bool:
+    """Several tensors differ, by nothing that they have in common, and no boundary is between them and those that agree."""
+    seen = fault.seen
+    return seen.boundary is None and seen.only_tensor is None and not (seen.tensors is not None and seen.tensors.common)

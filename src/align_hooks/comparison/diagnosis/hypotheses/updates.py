@@ -1,0 +1,41 @@
+"""Causes in updates: the optimizers' settings, and what makes updates of them."""
+
+from __future__ import annotations
+
+from align_hooks.comparison.diagnosis.advice import read_or_mend
+from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
+from align_hooks.comparison.diagnosis.suspects import OF_UPDATES
+from align_hooks.comparison.finding import Pattern, Term
+from align_hooks.comparison.settings.recorded import HyperParameter
+from align_hooks.comparison.stage_result import FaultLocation
+
+CONFIGURATION, OPTIMIZER = (FaultLocation.CONFIGURATION,), (FaultLocation.OPTIMIZER,)
+BIAS = ("moe_router_bias_update_rate", "*e_score_correction_bias")
+"""A rate, and what nothing but this rate moves."""
+NAMED = (
+    Hypothesis("rate_schedule", CONFIGURATION, settings=("learning rate", HyperParameter.LEARNING_RATE)),
+    Hypothesis("moments_emptied", OPTIMIZER, patterns=(Pattern.MOMENTS_EMPTIED,), advice=read_or_mend),
+    Hypothesis("bias_of_experts", OPTIMIZER, settings=BIAS),
+    Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
+    Hypothesis("update_formula", OPTIMIZER, settings=(Term.FORMULA,)),
+    Hypothesis("updates_by_a_factor", OPTIMIZER, patterns=(Pattern.UPDATES_SCALED,), settings=(Term.BIAS_CORRECTION,)),
+)
+
+
+@Hypothesis("other_decay", CONFIGURATION, source="the guide's case study").by(Grounds.SETTING)
+def other_decay(fault: Fault) -> bool:
+    """Weight decay differs, for some parameters."""
+    first = next(iter(fault.seen.first.beyond), None)
+    return first is not None and first.name == HyperParameter.WEIGHT_DECAY and bool(first.names)
+
+
+@Hypothesis("own_optimizer", OF_UPDATES).by(Grounds.PATTERN)
+def own_optimizer(fault: Fault) -> bool:
+    """One side's optimizer is of a class that no framework has."""
+    return fault.suspect.name in fault.seen.own_optimizers.values()
+
+
+@Hypothesis("updates_of_some", OPTIMIZER, part=("model.*", "lm_head*")).by(Grounds.PART)
+def updates_of_some(fault: Fault) -> bool:
+    """Updates of few tensors follow no formula."""
+    return fault.suspect.pattern is Pattern.SOME_UPDATES
