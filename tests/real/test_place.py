@@ -8,11 +8,11 @@ import pytest
 CASES = """
 from types import SimpleNamespace
 from align_hooks.errors import RefusedRun
-from align_hooks.torch_side.place import ALONE, refuse_layouts
+from align_hooks.torch_side.place import SINGLE_RANK, refuse_layouts
 
 def said(version="0.19.2", world=1, sizes={}, **args):
     try:
-        refuse_layouts(ALONE | sizes, world, SimpleNamespace(**args), version)
+        refuse_layouts(SINGLE_RANK | sizes, world, SimpleNamespace(**args), version)
     except RefusedRun as error:
         return str(error)
     return ""
