@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from align_hooks.checklist.change import Action, Edit, Form, block
+from align_hooks.checklist.edits import Action, Edit, Form, block
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.configuration.mindformers import read_yaml
@@ -70,7 +70,7 @@ def differing(checklist: Checklist) -> set[str]:
 def without_advice(checklist: Checklist) -> set[str]:
     """Rows that differ and that nothing can be written for, or nothing that keeps the others; without any change they say why."""
     rows = checklist.of(RowOutcome.DIFFERENT)
-    changed = {one.row.id for one in rows if one.change is not None and (one.change.keeps or one.change.action is Action.FOLLOWS)}
+    changed = {one.row.id for one in rows if one.change is not None and (one.change.is_safe or one.change.action is Action.FOLLOWS)}
     assert [one.row.id for one in rows if one.change is None and one.why is None] == []
     return {one.row.id for one in rows} - changed
 
@@ -88,7 +88,7 @@ def test_what_is_told_mends_what_it_is_told_of(case: Planted, tmp_path: Path) ->
 def test_what_is_told_of_rounding_mends_it_and_parts_nothing(case: Planted, tmp_path: Path) -> None:
     before = case.check()
     for one in before.of(RowOutcome.ROUNDING):
-        if one.change is None or not one.change.keeps or any(edit.key == "runner_wrapper.scale_sense" for edit in one.change.edits):
+        if one.change is None or not one.change.is_safe or any(edit.key == "runner_wrapper.scale_sense" for edit in one.change.edits):
             continue
         edits = tuple({edit.key: edit for edit in (*before.edits, *one.change.edits)}.values())
         after = case.check(case.as_printed(edits, tmp_path))

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from align_hooks.checklist.belongs import elsewhere as place_of_more
-from align_hooks.checklist.belongs import odd
-from align_hooks.checklist.readings import layout
-from align_hooks.checklist.readings.lookup import are_numbers, known
+from align_hooks.checklist.family_match import elsewhere as place_of_more
+from align_hooks.checklist.family_match import odd
+from align_hooks.checklist.lookup import are_numbers, known
+from align_hooks.checklist.resolvers import layout
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
+from align_hooks.doctor.shapes import Shapes, canonical, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.families.registry import routers
 from align_hooks.job.entry import side_environment
@@ -119,7 +119,7 @@ def _check_weights(source: Source, configuration: Configuration, settings: Setti
 def _check_batches(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise the run's error for batches that do not fit."""
     replay = _replay(source, configuration, elsewhere)
-    sequence = whole_number(meaning("seq_length", configuration, elsewhere))
+    sequence = whole_number(canonical("seq_length", configuration, elsewhere))
     if configuration.side != MINDFORMERS:  # Megatron needs the rows that it asks for
         grows = any(name in configuration.values for name in GROWS)
         rows = None if grows else whole_number(known(configuration, "global_batch_size"))
@@ -142,7 +142,7 @@ def _check_gradients(source: Source, configuration: Configuration, settings: Set
 
 def _check_routing(source: Source, configuration: Configuration, settings: Settings, model: Shapes, elsewhere: str) -> None:
     """Raise the run's error for experts that do not fit, or of steps that the run does not make."""
-    replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", configuration, elsewhere))
+    replay, chosen = RoutingReplay(source), whole_number(canonical("num_experts_chosen", configuration, elsewhere))
     planned = _planned(replay, configuration, settings, elsewhere)
     gates = {name: shape for name, shape in model.whole.items() if name.endswith(ROUTER)}
     if model.whole and not gates:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from align_hooks.checklist.belongs import described, layers_with_experts
-from align_hooks.checklist.row import UNSET
-from align_hooks.checklist.side_value import read_row
+from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.family_match import described, layers_with_experts
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import Configuration
 from align_hooks.families.family import size_of
@@ -93,8 +92,8 @@ class ConfigurationReader:
 
     def value(self, name: str) -> object:
         """Return the meaning of a row; None where it is not known."""
-        meaning = read_row(ROW[name], self.configuration).meaning
-        return None if meaning is UNSET else meaning
+        canonical = ROW[name].read(self.configuration).canonical
+        return None if canonical is UNSET else canonical
 
     def number(self, name: str) -> int:
         """Return the number of a row; raises TypeError where it is not known."""

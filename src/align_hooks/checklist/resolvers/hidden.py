@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from align_hooks.checklist.defaults import CHATGLM, LLAMA, default, family
-from align_hooks.checklist.meaning import Hidden, Words
-from align_hooks.checklist.older_families import DEEPSEEK, GPT2, QWEN
-from align_hooks.checklist.readings.data import COLUMNS, LOADER, RESETS, model_columns
-from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import are_numbers, is_on, is_since, value_of
-from align_hooks.checklist.row import UNSET, EditRequest, Edits, Looks, SettingEvidence, is_new, model
+from align_hooks.checklist.canonical_values import UNSET, Hidden, Words
+from align_hooks.checklist.lookup import are_numbers, is_new, is_on, is_since, model, value_of
+from align_hooks.checklist.mindformers_models import CHATGLM, DEEPSEEK, GPT2, LLAMA, QWEN, default, family
+from align_hooks.checklist.resolver import EditRequest, Edits, resolver
+from align_hooks.checklist.resolvers.data import COLUMNS, LOADER, RESETS, model_columns
+from align_hooks.checklist.resolvers.experts import mindformers_experts
+from align_hooks.checklist.row import BatchPair, SettingEvidence
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message, sentences
 
@@ -28,6 +28,7 @@ NOBODY = -1
 """An id that no token has."""
 
 
+@resolver
 def hidden(c: Configuration) -> Setting:
     """Return the token id that a model of MindFormers leaves out, and of what; UNSET where its class is not known."""
     kind = family(c)
@@ -36,6 +37,14 @@ def hidden(c: Configuration) -> Setting:
         return UNSET
     attention, loss = _leaves_attention_to_it(c, kind), _leaves_loss_to_it(c, kind)
     return Hidden(int(id), attention, loss) if id >= 0 and (attention or loss) else Hidden()
+
+
+@hidden.writer
+def hidden_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the id that is wanted, or one that no token has."""
+    wanted = request.wanted
+    id = wanted.id if isinstance(wanted, Hidden) and wanted.id is not None else NOBODY
+    yield dict.fromkeys(named_by(request.candidate), id)
 
 
 def named_by(c: Configuration) -> tuple[str, ...]:
@@ -85,11 +94,15 @@ def _id(c: Configuration) -> int | None:
     return found.id if isinstance(found, Hidden) else None
 
 
-def counted(looks: Looks, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
+def counted(statistics: BatchPair, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
     """Return how often an id that one side leaves out is a token of the recorded batches."""
     shown, harmless = [], True
     for id in sorted({id for id in map(_id, (reference, candidate)) if id is not None}):
-        occurs = [(look.occurs[id], len(look.steps)) for look in looks if look is not None and id in look.occurs]
+        occurs = [
+            (statistics.occurs[id], len(statistics.steps))
+            for statistics in statistics
+            if statistics is not None and id in statistics.occurs
+        ]
         if not occurs:
             return None
         most, steps = max(occurs, key=lambda one: one[0].times)
@@ -100,10 +113,3 @@ def counted(looks: Looks, reference: Configuration, candidate: Configuration) ->
         shown.append(times if most.times else message("seen.never", id=id, steps=steps))
         harmless = harmless and (not most.times or behind)
     return SettingEvidence(harmless, sentences(*shown)) if shown else None
-
-
-def tries(asked: EditRequest) -> Iterator[Edits]:
-    """Yield the id that is wanted, or one that no token has."""
-    wanted = asked.wanted
-    id = wanted.id if isinstance(wanted, Hidden) and wanted.id is not None else NOBODY
-    yield dict.fromkeys(named_by(asked.candidate), id)

@@ -4,17 +4,44 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 
-from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
-from align_hooks.checklist.meaning import RopeWavelengths, Scaling, Words
-from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
-from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, Unstated, all_sides, are_numbers, has, is_off, is_older_core, value_of
-from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling, Words, plain, text
+from align_hooks.checklist.lookup import (
+    FFN,
+    GROUPS,
+    HEADS,
+    MODEL,
+    Unstated,
+    all_sides,
+    are_numbers,
+    has,
+    is_new,
+    is_off,
+    is_older_core,
+    model,
+    value_of,
+)
+from align_hooks.checklist.mindformers_models import (
+    CHATGLM,
+    GPT2,
+    HEAD_DIM,
+    KEY_VALUE_HEADS,
+    LLAMA,
+    MLA,
+    OLDER,
+    OLDER_DEFAULTS,
+    default,
+    family,
+)
+from align_hooks.checklist.resolver import EditRequest, Edits, one_key, resolver
+from align_hooks.checklist.resolvers import mindspeed
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 CHATGLM_BASE = 10000
+YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
+"""Scales of YaRN, and the default of each."""
 YARN = "yarn"
 """The name of YaRN's scaling in both frameworks."""
 ORIGINAL = model(*(f"{table}.original_max_position_embeddings" for table in ("rope_scaling", "scaling_factor")))
@@ -107,6 +134,7 @@ def megatron_activation(c: Configuration) -> Setting:
     return "gelu (tanh)" if value_of(c, ("openai_gelu",), False) or fused else "gelu"
 
 
+@resolver
 def mindformers_activation(c: Configuration) -> Setting:
     """Return ``hidden_act`` with ``gated_linear_unit``; older models have SwiGLU only, but for GPT-2."""
     if not is_new(c) and family(c) != GPT2:
@@ -128,10 +156,24 @@ def megatron_gated(c: Configuration) -> Setting:
     return any(value_of(c, (name,), False) for name in ("swiglu", "quick_geglu", *mindspeed.GATED))
 
 
+@resolver
 def mindformers_gated(c: Configuration) -> Setting:
     """Return whether the MLP multiplies by a gate."""
     act = text(value_of(c, model("hidden_act"), ""))
     return act in ("swiglu", "fusedswiglu") or value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
+
+
+@mindformers_activation.writer
+@mindformers_gated.writer
+def activation_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield an activation with or without a gate."""
+    named = request.wanted.removeprefix("gated ") if isinstance(request.wanted, str) else " "
+    own = [] if " " in named else [named]  # an activation of several words goes by another name
+    acts = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu2", "relu", "swiglu", *own)
+    act, gated = model("hidden_act", "gated_linear_unit")
+    yield from ({act: name} for name in acts if act in request.keys)
+    yield from ({gated: on} for on in (True, False) if gated in request.keys)
+    yield from ({act: name, gated: on} for name in acts for on in (True, False) if {act, gated} <= set(request.keys))
 
 
 def megatron_qkv_bias(c: Configuration) -> Setting:
@@ -261,6 +303,7 @@ BOUNDS = {field: model(*(f"{table}.{name}" for table in ("rope_scaling", "scalin
 """The bounds of Llama 3.1's scaling and the keys of each."""
 
 
+@resolver
 def mindformers_rope_scaling(c: Configuration) -> Setting:
     """Return YaRN, whose numbers have rows of their own; another scaling with its factor; or none."""
     if _mindformers_kind(c) == YARN:
@@ -275,6 +318,40 @@ def mindformers_rope_scaling(c: Configuration) -> Setting:
     kind = "llama3" if flagged else str(kind)
     bounds = RopeWavelengths(**mindspeed.bounds(c, BOUNDS)) if kind == "llama3" else RopeWavelengths()
     return Scaling(kind, float(factor) if are_numbers(factor) else factor, bounds)
+
+
+@mindformers_rope_scaling.writer
+def scaling_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a scaling of positions by its type and factor; older models want all its numbers."""
+    wanted, newer, values = request.wanted, is_new(request.candidate), request.candidate.values
+    if wanted == "none":
+        plain_type = "rope" if newer else "None"
+        types = [key for key in request.keys if key.endswith(("type", "extend_method")) and key in values]
+        yield from ({key: plain_type} for key in types)
+        yield dict.fromkeys(types, plain_type)
+    if wanted == YARN and newer:
+        yield {f"{MODEL}position_embedding_type": YARN}
+    yield from one_key(request)
+    if wanted == YARN:
+        yield from ({f"{MODEL}position_embedding_type": YARN, f"{MODEL}rope_scaling.{name}": YARN} for name in ("type", "rope_type"))
+        yield from _older_yarn(request.reference) if not newer else ()
+    if isinstance(wanted, Scaling) and wanted.kind == "llama3" and not newer:  # a newer model turns no positions by such a type
+        table = {"factor": wanted.factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+
+
+def _older_yarn(reference: Configuration) -> Iterator[Edits]:
+    """Yield YaRN with all its numbers, as older models want it."""
+    table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
+    table |= {name: value_of(reference, (name, f"yarn_{name}"), usual) for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0))}
+    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in YARN_SCALES}
+    if UNSET not in table.values():
+        yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
+
+
+def _table(name: str, values: Mapping[str, Setting]) -> Edits:
+    """Return a table of ``model_config`` as keys."""
+    return {f"{MODEL}{name}.{key}": value for key, value in values.items()}
 
 
 def mindformers_mla(c: Configuration) -> Setting:
@@ -298,12 +375,25 @@ def megatron_stretch(c: Configuration) -> Setting:
     return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
 
 
+@resolver
 def mindformers_stretch(c: Configuration) -> Setting:
     """Return that factor by ``mscale`` and ``rotary_scaling_factor``, which is 40 by default, with plain RoPE too."""
     if not is_new(c) or c.unread:
         return UNSET
     factor = value_of(c, model("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"), 40.0)
     return stretched(factor, value_of(c, model("mscale", "rope_scaling.mscale", "scaling_factor.mscale"), 0.707))
+
+
+@mindformers_stretch.writer
+def stretch_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the factor of latent attention's scores, with plain rotary positions."""
+    if mindformers_rope_scaling(request.candidate) == YARN:  # whose same numbers turn positions too, and have rows of their own
+        return
+    factor, scale = model("rotary_scaling_factor", "mscale")
+    yield {factor: 1.0}
+    if (reference := request.reference).side == MEGATRON:
+        dimensions = value_of(reference, ("mscale_all_dim",), mindspeed.all_dimensions)
+        yield {factor: float(value_of(reference, ("rotary_scaling_factor",), 1.0)), scale: float(dimensions)}
 
 
 def mindformers_qk_norm(c: Configuration) -> Setting:
@@ -317,11 +407,30 @@ def positions(c: Configuration) -> Setting:
     return (mindformers_positions if c.side == MINDFORMERS else megatron_positions)(c)
 
 
+@resolver
 def window(c: Configuration) -> Setting:
     """Return how far attention looks back; None for all of the sequence."""
     if (size := c.find(model("sliding_window", "window_size"))) is None and c.unread:
         return UNSET
     return None if size is None or is_off(c, *model("use_sliding_window")) else size.value
+
+
+@window.writer
+def window_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a window as the pair of ``window_size``, or as Hugging Face's one number with the switch that turns it off."""
+    wanted = request.wanted
+    on = {key: True for key in model("use_sliding_window") if key in request.candidate.values and wanted is not None}
+    back = wanted[0] if isinstance(wanted, list) else None
+    keys = (key for key in request.keys if not key.endswith("use_sliding_window"))
+    yield from ({key: wanted if key.endswith("window_size") else back, **on} for key in keys)
+
+
+def window_edits_of_megatron(request: EditRequest) -> Iterator[Edits]:
+    """Yield a window as two numbers with a comma."""
+    if isinstance(request.wanted, list):
+        yield from ({key: ",".join(map(str, request.wanted))} for key in request.keys)
+    elif request.wanted is None:
+        yield from ({key: None} for key in request.keys)
 
 
 def window_pair(size: Setting) -> Setting:
@@ -360,12 +469,22 @@ def latent_heads(reference: Configuration, candidate: Configuration) -> Words | 
     return None if plain else message("harmless.latent")
 
 
+@resolver
 def mindformers_base(c: Configuration) -> Setting:
     """Return the base of rotary positions; of ChatGLM2 10000 times ``rope_ratio``, the only name that it reads."""
     if family(c) != CHATGLM:
         return value_of(c, model("theta", "rope_theta", "rotary_base"), default("rotary_base"))
     ratio = value_of(c, model("rope_ratio"), 1)
     return CHATGLM_BASE * ratio if are_numbers(ratio) else UNSET
+
+
+@mindformers_base.writer
+def rotary_base_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the base of rotary positions, of ChatGLM2 as a ratio to its own."""
+    yield from one_key(request)
+    if are_numbers(request.wanted):
+        ratio = request.wanted / CHATGLM_BASE
+        yield {f"{MODEL}rope_ratio": int(ratio) if ratio == int(ratio) else ratio}
 
 
 def mindformers_longest(c: Configuration) -> Setting:
@@ -381,3 +500,10 @@ def mindformers_original(c: Configuration) -> Setting:
         return original
     scaled = has(c, f"{MODEL}rope_scaling.")
     return value_of(c, model("seq_length"), default("seq_length")) if scaled else mindformers_longest(c)
+
+
+def dropout(c: Configuration) -> Setting:
+    """Return the larger of the two rates."""
+    of_mindformers, names = c.side == MINDFORMERS, ("attention_dropout", "hidden_dropout")
+    rates = [value_of(c, model(name), default(name)) if of_mindformers else value_of(c, (name,), 0.1) for name in names]
+    return max(rates) if are_numbers(*rates) else rates[0]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from align_hooks.checklist.meaning import RopeWavelengths, Scaling
-from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, is_since, value_of
-from align_hooks.checklist.row import UNSET, Read
+from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling
+from align_hooks.checklist.lookup import LONGEST, Read, are_numbers, is_since, value_of
 from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
 
 ORDINARY = {"qwen3_spec", "qwen2_moe_spec", "bailing_spec", "deepseek_spec", "minicpm_spec"}

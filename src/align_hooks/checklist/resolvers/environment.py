@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.meaning import Released
-from align_hooks.checklist.readings.lookup import is_on, value_of
-from align_hooks.checklist.row import UNSET, Read
+from align_hooks.checklist.canonical_values import UNSET, Released
+from align_hooks.checklist.lookup import Read, is_on, value_of
 from align_hooks.configuration.values import Configuration, Setting
 
 PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7.2", "1.9": "2.9.0", "2.0": "2.10", "2.1": "2.11"}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Order, TwoLengths, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, is_since, known, value_of
-from align_hooks.checklist.readings.mindspeed import of_mindspeed
-from align_hooks.checklist.readings.structure import positions
-from align_hooks.checklist.row import UNSET, Edits, Looks, SettingEvidence, model, plain
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.checklist.canonical_values import UNSET, Order, TwoLengths, Words, plain
+from align_hooks.checklist.lookup import are_numbers, has, is_on, is_since, known, model, value_of
+from align_hooks.checklist.mindformers_models import default
+from align_hooks.checklist.resolver import EditRequest, Edits, no_edits, one_key, resolver
+from align_hooks.checklist.resolvers.mindspeed import of_mindspeed
+from align_hooks.checklist.resolvers.structure import positions
+from align_hooks.checklist.row import BatchPair, SettingEvidence
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 from align_hooks.record.batch_statistics import shared_steps, side_by_side
 
@@ -68,10 +71,10 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
     return message("harmless.ids_unread") if turned and not read else None
 
 
-def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
+def same_batches(statistics: BatchPair, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
     """Return that data need not agree where the recorded batches of two runs are the same; else None."""
-    _, alike = side_by_side(*looks)
-    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*looks)))) if alike else None
+    _, same_batches = side_by_side(*statistics)
+    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*statistics)))) if same_batches else None
 
 
 def path_of_megatron(c: Configuration) -> Setting:
@@ -79,9 +82,13 @@ def path_of_megatron(c: Configuration) -> Setting:
     return value_of(c, ("data_path", "train_data_path"), None)
 
 
+@resolver
 def path_of_mindformers(c: Configuration) -> Setting:
     """Return the path of MindFormers' data under any of its keys."""
     return next((value for key in PATHS if (value := value_of(c, (key,), None)) not in (None, "", [])), None)
+
+
+path_of_mindformers.writer(no_edits)
 
 
 def reader(c: Configuration) -> str:
@@ -118,12 +125,19 @@ def megatron_order(c: Configuration) -> Setting:
     return {"single": Order.OF_THE_DATA, "cyclic": Order.CYCLIC}.get(str(kind), UNSET)
 
 
+@resolver
 def mindformers_order(c: Configuration) -> Setting:
     """Return the order of MindFormers' samples, by ``shuffle`` or the default of the reader's class."""
     kind = reader(c)
     shuffled: Setting = SHUFFLES.get(kind, UNSET) if is_since(c.version, 1, 5) or kind not in SHUFFLED_IN_1_3 else True
     shuffled = value_of(c, (f"{LOADER}.shuffle",), shuffled)
     return UNSET if shuffled is UNSET else Order.SHUFFLED if shuffled else Order.OF_THE_DATA
+
+
+@mindformers_order.writer
+def order_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a reader that shuffles, or does not."""
+    yield {f"{LOADER}.shuffle": request.wanted is Order.SHUFFLED}
 
 
 def other_rule(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -161,11 +175,25 @@ def shares(value: Setting) -> Setting:
     return [round(number / sum(numbers), 9) for number in (*numbers, 0, 0)[:3]]
 
 
+def split_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the parts of a data set as one text, as Megatron and MindFormers' reader of its data accept them."""
+    written = value_of(request.reference, ("split", f"{LOADER}.config.split"), None)
+    parts = [plain(part.strip()) for part in written.split(",")] if isinstance(written, str) else request.wanted
+    mark = "," if request.candidate.side == MEGATRON else ", "
+    if isinstance(parts, list) and are_numbers(*parts):
+        yield from ({key: mark.join(f"{part:.9g}" for part in parts)} for key in request.keys)
+
+
 def seed_of_data(c: Configuration) -> Setting:
     """Return the default seed of MindFormers' shuffling: 1234 for Megatron's data, else the run's (``check_dataset_config``)."""
     if reader(c) == OF_MEGATRON:
         return 1234
     return value_of(c, ("seed",), UNSET) if mindformers_order(c) is Order.SHUFFLED else UNSET
+
+
+def seed_of_data_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the seed of MindFormers' reader of Megatron's data; other readers have that of the run."""
+    yield {f"{LOADER}.config.seed" if has(request.candidate, f"{LOADER}.config.") else "seed": request.wanted}
 
 
 def padding_of_megatron(c: Configuration) -> Setting:
@@ -190,12 +218,26 @@ def is_blank(value: Setting) -> bool:
     return BLANK.search(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) is not None
 
 
+@resolver
 def sequence(c: Configuration) -> Setting:
     """Return the model's sequence length; both where the data's is another."""
     of_model, of_data = value_of(c, model("seq_length")), value_of(c, (f"{LOADER}.config.seq_length",), of_handlers)
     if UNSET not in (of_model, of_data) and of_model != of_data:
         return TwoLengths(of_model, of_data)
     return of_model if of_model is not UNSET else of_data if of_data is not UNSET else default("seq_length")(c)
+
+
+@sequence.writer
+def sequence_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the sequence length of the model and of its data, which must be the same."""
+    handlers = known(request.candidate, HANDLERS)
+    own: Edits = {f"{LOADER}.config.seq_length": request.wanted} if has(request.candidate, f"{LOADER}.config.") else {}
+    if isinstance(handlers, list):
+        own = {
+            HANDLERS: [one | {"seq_length": request.wanted} if isinstance(one, dict) and "seq_length" in one else one for one in handlers]
+        }
+    yield from one_key(replace(request, keys=[key for key in request.keys if key != HANDLERS]))
+    yield {**dict.fromkeys(model("seq_length"), request.wanted), **own}
 
 
 def of_handlers(c: Configuration) -> Setting:
@@ -205,11 +247,24 @@ def of_handlers(c: Configuration) -> Setting:
     return next((length for length in lengths if length != value_of(c, model("seq_length"))), lengths[0] if lengths else UNSET)
 
 
+@resolver
 def resets(c: Configuration) -> Setting:
     """Return whether attention stops at the end of a document, by a compressed mask or by the data set's."""
     compressed = any(value_of(c, (key,), False) is True for key in (*RESETS, *model("use_eod_attn_mask_compression")))
     made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True and "attention_mask" in model_columns(c)
     return compressed or (made and value_of(c, (f"{LOADER}.config.reset_attention_mask",), False) is True)
+
+
+@resets.writer
+def resets_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield attention that stops at the end of a document, or does not, by a full mask, or by a compressed one with its column."""
+    made, of_megatron = f"{LOADER}.config.reset_attention_mask", reader(request.candidate) == OF_MEGATRON
+    keys = [key for key in request.keys if key != made and (key not in RESETS or (".config." in key) is of_megatron)]
+    for key in [made, *keys] if "attention_mask" in model_columns(request.candidate) else [*keys, made]:
+        column = length_column_edits(request.candidate, on=request.wanted is True) if key != made else {}
+        yield {key: request.wanted, **column}
+    if request.wanted is True and of_megatron:
+        yield {f"{LOADER}.config.create_attention_mask": True, made: True}
 
 
 def length_column_edits(c: Configuration, *, on: bool) -> Edits:
