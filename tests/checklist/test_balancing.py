@@ -8,7 +8,7 @@ from align_hooks.checklist.canonical_values import Counts, Shares
 from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist, check
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.messages import message
 from checklist.exercises import EXPERTS, LATENT, megatron, mindformers, row, to_change
 from checklist.test_first_weights import source

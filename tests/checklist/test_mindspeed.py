@@ -12,7 +12,7 @@ from align_hooks.checklist.tables import ROW
 from align_hooks.checklist.uncovered import changing_nothing, matters
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import ARGUMENTS, FLAGS, RENAMED, defaults_of, flags_of, read_command, read_script
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.configuration.values import MEGATRON, MINDSPEED, MINDSPEED_LLM, Configuration, ConfigurationError
 from align_hooks.data_file import sections
 from align_hooks.messages import rendered

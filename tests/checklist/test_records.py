@@ -8,7 +8,7 @@ import pytest
 
 from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.result import Scheduled, check
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.configuration.values import Configuration
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, Side, message

@@ -11,7 +11,7 @@ from align_hooks.checklist.resolver import accepts
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
 from align_hooks.configuration.megatron import CHOICES, FLAGS, read_command
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
 from align_hooks.messages import Message, Side, all_of, message, rendered, terms
 from align_hooks.report.check_text import headline

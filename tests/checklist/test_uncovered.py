@@ -10,7 +10,7 @@ from align_hooks.checklist.row import Effect
 from align_hooks.checklist.tables import ROWS
 from align_hooks.checklist.uncovered import FILE, changing_nothing
 from align_hooks.configuration.megatron import ARGUMENTS, read_command
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS
 from align_hooks.messages import message
 from align_hooks.report.check_text import headline

@@ -9,7 +9,7 @@ import pytest
 from align_hooks.checklist import sides
 from align_hooks.checklist.result import Checklist, as_read, check
 from align_hooks.checklist.sides import check as check_files
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.configuration.values import MINDSPEED_LLM
 from checklist.exercises import NEW, OLD, megatron, mindformers
 from checklist.test_command import configuration, script

@@ -20,7 +20,7 @@ from align_hooks.checklist.row import CheckRow
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import read_script
 from align_hooks.configuration.mindformers import read_yaml
-from align_hooks.configuration.recorded import recorded
+from align_hooks.configuration.source import recorded
 from align_hooks.configuration.values import Configuration, SourceLocation, Value
 from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered

@@ -12,7 +12,7 @@ from align_hooks.checklist.result import Checklist
 from align_hooks.checklist.suggest_edits import applied
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.mindformers import read_yaml
-from align_hooks.configuration.model_args import has_model_args
+from align_hooks.configuration.source import has_model_args
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError
 from align_hooks.configuration.yaml_edits import with_settings
 from align_hooks.errors import shown

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import update_wrapper
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,12 +75,12 @@ class TracedConfiguration(Configuration):
         return Configuration.find(self, names)
 
 
-_FIELDS = tuple(one.name for one in fields(Configuration))
+_values_of = attrgetter(*(one.name for one in fields(Configuration)))
 
 
 def traced(configuration: Configuration) -> TracedConfiguration:
     """Return a copy that notes the names it is asked for."""
-    return TracedConfiguration(*(getattr(configuration, name) for name in _FIELDS))
+    return TracedConfiguration(*_values_of(configuration))
 
 
 class Resolver:

@@ -95,11 +95,11 @@ class SideSpec:
     """How one side says a quantity."""
 
     keys: tuple[str, ...] = ()
-    """The names that say the quantity, of which the first that is set wins; with a resolver all names that it reads."""
+    """The names that say the quantity, of which the first that is set wins; with ``read`` all names that it reads."""
     default: Setting = UNSET
     """The value where no key is set, or a reader of it."""
-    resolver: Read | None = None
-    """Computes the quantity where no single key says it, and may have a writer of its own."""
+    read: Read | None = None
+    """Computes the quantity where no single key says it; a resolver has its writer too."""
     fixed: Setting = UNSET
     """What the framework does where nothing can be configured."""
     note: Message | None = None
@@ -113,17 +113,17 @@ class SideSpec:
     @property
     def is_there(self) -> bool:
         """Whether the side has the quantity at all."""
-        return bool(self.keys) or self.resolver is not None or self.fixed is not UNSET or self.default is not UNSET
+        return bool(self.keys) or self.read is not None or self.fixed is not UNSET or self.default is not UNSET
 
-    def read(self, configuration: Configuration) -> Resolved:
+    def resolve(self, configuration: Configuration) -> Resolved:
         """Return the value as written, before the row's form makes a canonical one of it, with the names that it is made of."""
         return resolved(self._written, configuration)
 
     def _written(self, configuration: Configuration) -> Setting:
         if self.fixed is not UNSET:
             return self.fixed
-        if self.resolver is not None:
-            return self.resolver(configuration)
+        if self.read is not None:
+            return self.read(configuration)
         if (value := configuration.find(self.keys)) is not None:
             return value.value
         return self.default(configuration) if callable(self.default) else self.default
@@ -131,7 +131,7 @@ class SideSpec:
     @property
     def write(self) -> Write:
         """The ways of writing the quantity."""
-        return self.writer or (self.resolver.write if isinstance(self.resolver, Resolver) else one_key)
+        return self.writer or (self.read.write if isinstance(self.read, Resolver) else one_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class CheckRow:
     def read(self, configuration: Configuration) -> SideValue:
         """Return one side's value."""
         spec = self.spec(configuration)
-        resolved = spec.read(configuration)
+        resolved = spec.resolve(configuration)
         written, why = resolved.value, resolved.why
         deciding = self._deciding(configuration, resolved)
         if (fact := configuration.fact(self.fact) if self.fact else None) is not None:
@@ -263,12 +263,12 @@ class CheckRow:
         spec, values = self.spec(configuration), configuration.values
         names = spec.keys or sorted(resolved.keys)
         keys = [key for key in names if key in values and key not in configuration.passed_over]
-        if spec.resolver is not None and (len(keys) > 1 or not spec.keys) and configuration.facts is None:
+        if spec.read is not None and (len(keys) > 1 or not spec.keys) and configuration.facts is None:
             itself = next((key for key in keys if not values[key].unknown and same(values[key].value, resolved.value)), None)
             if itself is not None:
                 return values[itself]
             for key in keys:
-                without = spec.read(replace(configuration, values={name: value for name, value in values.items() if name != key}))
+                without = spec.resolve(replace(configuration, values={name: value for name, value in values.items() if name != key}))
                 if without.why is not None or not same(without.value, resolved.value):
                     return values[key]
         return values[keys[0]] if keys and spec.keys else None

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from align_hooks.checklist.batches import special_ids
 from align_hooks.checklist.canonical_values import Hidden
 from align_hooks.checklist.fix import Fixed, fixed
 from align_hooks.checklist.lookup import MODEL, known
 from align_hooks.checklist.result import NEWEST, Checklist, as_read
 from align_hooks.checklist.result import check as check_configurations
 from align_hooks.checklist.tables import ROW
-from align_hooks.configuration.recorded import recorded
-from align_hooks.configuration.source import read
+from align_hooks.configuration.source import read, recorded
 from align_hooks.configuration.values import Configuration, ConfigurationError, Setting
 from align_hooks.errors import shown
 from align_hooks.messages import Side, message
@@ -26,6 +24,7 @@ from align_hooks.record.batch_statistics import BatchStatistics, Decode, of_run
 from align_hooks.record.format.schema import Table
 from align_hooks.record.reader import Run, open_run
 
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 CORE = "megatron-core"
 """The package of Megatron-LM."""
 
@@ -137,3 +136,9 @@ def hidden_ids(sides: Iterable[Configuration]) -> set[int]:
     """Return the token ids that the models of some sides leave out."""
     canonicals = [ROW["pad_token_id"].read(side).canonical for side in sides]
     return {canonical.id for canonical in canonicals if isinstance(canonical, Hidden) and canonical.id is not None}
+
+
+def special_ids(values: Mapping[str, Setting]) -> dict[str, int | None]:
+    """Return the special ids that a configuration names, by the names of the guide; None where an id is not set, or no id."""
+    ids = {name: values.get(name) for name in SPECIAL}
+    return {name: id if isinstance(id, int) and not isinstance(id, bool) and id >= 0 else None for name, id in ids.items()}

@@ -18,10 +18,9 @@ import tree_sitter
 import tree_sitter_bash
 
 from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
-from align_hooks.configuration.beside import file_beside
+from align_hooks.configuration.beside import Nested, file_beside, script_in, written_again
 from align_hooks.configuration.conditions import fits, holds, succeeds
 from align_hooks.configuration.files import SCRIPT, read_text
-from align_hooks.configuration.nested import Nested, script_in, written_again
 from align_hooks.configuration.script import Node, Script, ShellWord, line_of, text_of
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.words import here_document, join, names_in, single, words

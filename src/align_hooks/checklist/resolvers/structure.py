@@ -15,6 +15,7 @@ from align_hooks.checklist.lookup import (
     Unstated,
     all_sides,
     are_numbers,
+    by_side,
     has,
     is_new,
     is_off,
@@ -96,8 +97,8 @@ def mindformers_groups(c: Configuration) -> Setting:
 def ungrouped(reference: Configuration, candidate: Configuration) -> Words | None:
     """Return why key and value heads need not agree: each side has one a head, whose number is another row."""
     sides = (reference, candidate)
-    heads = [mindformers_heads(c) if c.side == MINDFORMERS else value_of(c, ("num_attention_heads",)) for c in sides]
-    groups = [mindformers_groups(c) if c.side == MINDFORMERS else megatron_groups(c) for c in sides]
+    heads = [value_of(c, ("num_attention_heads",)) if c.side != MINDFORMERS else mindformers_heads(c) for c in sides]
+    groups = [*map(by_side(megatron_groups, mindformers_groups), sides)]
     return message("harmless.ungrouped") if groups == heads and UNSET not in heads else None
 
 
@@ -402,9 +403,7 @@ def mindformers_qk_norm(c: Configuration) -> Setting:
     return True if family(c) in ("qwen3", "qwen3_moe") else normalised
 
 
-def positions(c: Configuration) -> Setting:
-    """Return the kind of positions of either side."""
-    return (mindformers_positions if c.side == MINDFORMERS else megatron_positions)(c)
+positions = by_side(megatron_positions, mindformers_positions)
 
 
 @resolver
@@ -465,7 +464,7 @@ def nothing_turned(reference: Configuration, candidate: Configuration) -> Words 
 
 def latent_heads(reference: Configuration, candidate: Configuration) -> Words | None:
     """Return why sizes of heads need not agree: latent attention has its own."""
-    plain = all_sides(lambda c: (mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) is not True, reference, candidate)
+    plain = all_sides(lambda c: by_side(mindspeed.latent, mindformers_mla)(c) is not True, reference, candidate)
     return None if plain else message("harmless.latent")
 
 

@@ -39,20 +39,18 @@ def of_callback(kind: str, key: str) -> ToCanonical:
 CONTROL = (
     control(
         "train-iters",
-        SideSpec(("train_iters", "train_samples", "global_batch_size"), resolver=schedule.megatron_steps),
+        SideSpec(("train_iters", "train_samples", "global_batch_size"), read=schedule.megatron_steps),
         SideSpec(
             ("train_dataset.data_loader.sizes", "runner_config.epochs", "lr_schedule.total_steps"),
-            resolver=schedule.mindformers_steps,
+            read=schedule.mindformers_steps,
             note=message("note.length"),
         ),
         harmless_if=schedule.ends_earlier,
     ),
     control(
         "train-samples",
-        SideSpec(("train_samples", "train_iters"), resolver=schedule.samples),
-        SideSpec(
-            ("train_dataset.data_loader.sizes", "runner_config.epochs"), resolver=schedule.samples, note=message("note.whole_batches")
-        ),
+        SideSpec(("train_samples", "train_iters"), read=schedule.samples),
+        SideSpec(("train_dataset.data_loader.sizes", "runner_config.epochs"), read=schedule.samples, note=message("note.whole_batches")),
         harmless_if=schedule.ends_earlier,
     ),
     control(
@@ -76,8 +74,8 @@ CONTROL = (
     control("ckpt-step", SideSpec(("ckpt_step",), None), SideSpec(("resume_training",), None, note=message("note.resume_training"))),
     control(
         "load",
-        SideSpec(("load",), resolver=initialisation.loads),
-        SideSpec((*initialisation.LOADED, *initialisation.OF_MODEL), resolver=initialisation.loads, beside=("run_mode", "auto_trans_ckpt")),
+        SideSpec(("load",), read=initialisation.loads),
+        SideSpec((*initialisation.LOADED, *initialisation.OF_MODEL), read=initialisation.loads, beside=("run_mode", "auto_trans_ckpt")),
         advice=Recommendation(message("advice.same_weights"), bool, kept_by=initialisation.weights_loaded),
         by_hand=message("by_hand.same_weights"),
     ),
@@ -97,28 +95,28 @@ machine_rounding = partial(machine, effect=Effect.ROUNDING)
 
 def switched(name: str, advice: Message, keeps: Keeps) -> CheckRow:
     """Return the row of a variable that either side may set and that changes only the order of computation."""
-    either = SideSpec(resolver=variable(name))
+    either = SideSpec(read=variable(name))
     return machine_rounding(name, either, either, form=None, advice=Recommendation(advice, keeps))
 
 
 def megatron_variable(name: str, advice: Argument, *kept: str | None) -> CheckRow:
     """Return the row of a variable on which a GPU's bitwise repeatability depends."""
     keeps = Recommendation(advice, lambda value: value in kept)
-    return machine_rounding(name, SideSpec(resolver=variable(name)), SideSpec(), form=None, advice=keeps)
+    return machine_rounding(name, SideSpec(read=variable(name)), SideSpec(), form=None, advice=keeps)
 
 
 ENVIRONMENT = (
     machine(
         Worded("framework"),
-        SideSpec(resolver=environment.version("megatron-core")),
-        SideSpec(resolver=environment.version("mindformers")),
+        SideSpec(read=environment.version("megatron-core")),
+        SideSpec(read=environment.version("mindformers")),
         form=None,
         by_hand=message("by_hand.record_versions"),
     ),
     machine(
         Worded("mindspore_beside_mindformers"),
         SideSpec(),
-        SideSpec(resolver=environment.paired),
+        SideSpec(read=environment.paired),
         by_hand=message(
             "by_hand.versions",
             pairs=terms(message("by_hand.version_pair", mindformers=name, mindspore=released) for name, released in PAIRS.items()),
@@ -129,15 +127,15 @@ ENVIRONMENT = (
     machine(Worded("difference_from_the_open_source_model"), SideSpec(), SideSpec(), by_hand=message("by_hand.shipped_folder")),
     machine_rounding(
         Worded("deterministic_algorithms"),
-        SideSpec(("deterministic_mode",), resolver=environment.deterministic_megatron),
-        SideSpec(("train_precision_sync", "context.deterministic"), resolver=environment.deterministic_mindformers),
+        SideSpec(("deterministic_mode",), read=environment.deterministic_megatron),
+        SideSpec(("train_precision_sync", "context.deterministic"), read=environment.deterministic_mindformers),
         advice=Recommendation(message("advice.deterministic"), lambda on: on in (True, "ON")),
     ),
     machine("seed", SideSpec(("seed",), 1234), SideSpec(("seed",), 1)),
     machine(
         "MS_ASCEND_CHECK_OVERFLOW_MODE",
         SideSpec(),
-        SideSpec(resolver=variable("MS_ASCEND_CHECK_OVERFLOW_MODE")),
+        SideSpec(read=variable("MS_ASCEND_CHECK_OVERFLOW_MODE")),
         by_hand=message("by_hand.overflow_mode"),
         advice=Recommendation(message("advice.infnan"), lambda mode: mode in (None, "INFNAN_MODE")),
     ),
@@ -181,8 +179,8 @@ SETUP = (
     ),
     set_up(
         Worded("no_warm_up"),
-        SideSpec(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), resolver=schedule.warm),
-        SideSpec(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), resolver=schedule.warm),
+        SideSpec(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=schedule.warm),
+        SideSpec(("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"), read=schedule.warm),
         advice=fault(message("advice.no_steps"), lambda steps: not steps),
     ),
     set_up(
@@ -193,38 +191,38 @@ SETUP = (
     ),
     set_up(
         Worded("no_dropout"),
-        SideSpec(("attention_dropout", "hidden_dropout"), resolver=structure.dropout),
-        SideSpec(model("attention_dropout", "hidden_dropout"), resolver=structure.dropout),
+        SideSpec(("attention_dropout", "hidden_dropout"), read=structure.dropout),
+        SideSpec(model("attention_dropout", "hidden_dropout"), read=structure.dropout),
         advice=fault("0", lambda rate: rate == 0),
     ),
     set_up(
         Worded("one_parallel_feature_at_a_time"),
-        SideSpec(resolver=layout.split),
-        SideSpec(resolver=layout.split),
+        SideSpec(read=layout.split),
+        SideSpec(read=layout.split),
         advice=fault(message("advice.not_split"), lambda ways: not ways.on),
     ),
     set_up(
         "bfloat16",
-        SideSpec(resolver=precision.megatron_compute),
-        SideSpec(resolver=precision.mindformers_compute),
+        SideSpec(read=precision.megatron_compute),
+        SideSpec(read=precision.mindformers_compute),
         advice=acceptance("bfloat16", lambda kind: kind == "bfloat16"),
     ),
     set_up(
         Worded("data_parallelism_alone"),
-        SideSpec(resolver=layout.split),
-        SideSpec(resolver=layout.split),
+        SideSpec(read=layout.split),
+        SideSpec(read=layout.split),
         advice=acceptance(message("advice.data_parallel_only"), lambda ways: not ways.on),
     ),
     set_up(
         Worded("eight_cards_of_one_machine"),
-        SideSpec(resolver=layout.megatron_cards),
-        SideSpec(resolver=layout.mindformers_cards),
+        SideSpec(read=layout.megatron_cards),
+        SideSpec(read=layout.mindformers_cards),
         advice=acceptance(message("advice.eight_cards"), lambda ranks: ranks == 8),
     ),
     set_up(
         Worded("a_thousand_steps_and_more"),
-        SideSpec(resolver=schedule.megatron_steps),
-        SideSpec(resolver=schedule.mindformers_steps),
+        SideSpec(read=schedule.megatron_steps),
+        SideSpec(read=schedule.mindformers_steps),
         advice=acceptance(message("advice.a_thousand_steps"), lambda steps: are_numbers(steps) and steps >= 1000),
     ),
     set_up(

@@ -7,7 +7,6 @@ from functools import partial
 from align_hooks.checklist.canonical_values import UNSET, Hidden
 from align_hooks.checklist.lookup import Read, model
 from align_hooks.checklist.resolvers import data as readings
-from align_hooks.checklist.resolvers import hidden
 from align_hooks.checklist.resolvers.data import LOADER
 from align_hooks.checklist.row import CheckRow, Effect, Explain, RowGroup, SideSpec, ToCanonical, Worded
 from align_hooks.configuration.values import Setting
@@ -25,10 +24,10 @@ def loading(name: str, otherwise: Setting, *keys: str, form: ToCanonical | None 
     return harmless(name, SideSpec((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(name: str, *keys: str, resolver: Read | None = None, harmless_if: Explain = readings.replayed) -> CheckRow:
+def documents(name: str, *keys: str, read: Read | None = None, harmless_if: Explain = readings.replayed) -> CheckRow:
     """Return the row of what the end of a document within a sample does."""
-    names, otherwise = (f"{LOADER}.config.{name}", *keys), False if resolver is None else UNSET
-    mindformers = SideSpec(names, otherwise, resolver, cannot=readings.keeps_documents)
+    names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
+    mindformers = SideSpec(names, otherwise, read, cannot=readings.keeps_documents)
     return row(name, SideSpec((name,), False), mindformers, harmless_if=harmless_if)
 
 
@@ -36,15 +35,15 @@ DATA = (
     row(
         "seq_length",
         SideSpec(("seq_length", "encoder_seq_length")),
-        SideSpec((f"{LOADER}.config.seq_length", *model("seq_length"), readings.HANDLERS), resolver=readings.sequence),
+        SideSpec((f"{LOADER}.config.seq_length", *model("seq_length"), readings.HANDLERS), read=readings.sequence),
         fact="training.sequence_length",
     ),
     row("decoder_seq_length", SideSpec(("decoder_seq_length",), None), SideSpec(fixed=None, note=message("note.no_second_stack"))),
     harmless("retriever_seq_length", SideSpec(("retriever_seq_length",), None), SideSpec(fixed=None, note=message("note.no_retriever"))),
     row(
         "data_path",
-        SideSpec(("data_path", "train_data_path", "mock_data"), resolver=readings.path_of_megatron),
-        SideSpec(readings.PATHS, resolver=readings.path_of_mindformers),
+        SideSpec(("data_path", "train_data_path", "mock_data"), read=readings.path_of_megatron),
+        SideSpec(readings.PATHS, read=readings.path_of_mindformers),
         form=readings.blend,
         harmless_if=readings.replayed,
         uncertain_if=readings.other_format,
@@ -77,10 +76,10 @@ DATA = (
         "shuffle",
         SideSpec(
             ("dataloader_type", "is_instruction_dataset", "no_shuffle"),
-            resolver=readings.megatron_order,
+            read=readings.megatron_order,
             note=message("note.shuffled_by_its_seed"),
         ),
-        SideSpec((f"{LOADER}.shuffle",), resolver=readings.mindformers_order, beside=(f"{LOADER}.type",)),
+        SideSpec((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",)),
         form=None,
         harmless_if=readings.replayed,
         batches=readings.same_batches,
@@ -88,7 +87,7 @@ DATA = (
         by_hand=BATCHES,
     ),
     documents("reset_position_ids", harmless_if=readings.ids_unread),
-    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), resolver=readings.resets),
+    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets),
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",
@@ -109,18 +108,16 @@ DATA = (
     row(
         "pad_token_id",
         SideSpec(fixed=Hidden(), note=message("note.hides_nothing")),
-        SideSpec(model("pad_token_id", "eos_token_id"), resolver=hidden.hidden, note=message("note.hides"), beside=hidden.MASKS),
+        SideSpec(model("pad_token_id", "eos_token_id"), read=readings.hidden, note=message("note.hides"), beside=readings.MASKS),
         form=None,
-        harmless_if=hidden.no_such_token,
-        batches=hidden.counted,
+        harmless_if=readings.no_such_token,
+        batches=readings.counted,
         way_out=message("way_out.hidden"),
         by_hand=message("by_hand.hidden"),
     ),
     row(
         Worded("padding_of_the_data"),
-        SideSpec(
-            ("null_tokenizer_pad_id", "tokenizer_type"), resolver=readings.padding_of_megatron, note=message("note.padding_of_the_data")
-        ),
+        SideSpec(("null_tokenizer_pad_id", "tokenizer_type"), read=readings.padding_of_megatron, note=message("note.padding_of_the_data")),
         SideSpec((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
         form=readings.no_padding,
         harmless_if=readings.replayed,

@@ -24,27 +24,27 @@ def keys(*names: str, older: str) -> tuple[str, ...]:
 
 def of_groups(kind: str, name: str) -> CheckRow:
     """Return a load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
-    mindformers = SideSpec(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), resolver=read.listed_loss(kind))
+    mindformers = SideSpec(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
     return row(name, SideSpec((name,), 0.0), mindformers)
 
 
 EXPERTS = (
     row(
         "expert_num",
-        SideSpec(("num_experts",), resolver=read.megatron_experts),
-        SideSpec(EXPERT_NUM, resolver=read.mindformers_experts, note=message("note.experts_older")),
+        SideSpec(("num_experts",), read=read.megatron_experts),
+        SideSpec(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
         when="",
     ),
     row(
         Worded("layers_with_experts"),
         SideSpec(
             ("moe_layer_freq", "first_k_dense_replace", "num_layers", "encoder_num_layers", "num_experts", "noop_layers"),
-            resolver=read.megatron_expert_layers,
+            read=read.megatron_expert_layers,
             note=message("note.dense_mindspeed"),
         ),
         SideSpec(
             keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"),
-            resolver=read.mindformers_expert_layers,
+            read=read.mindformers_expert_layers,
             note=message("note.dense_older"),
             beside=LAYERS,
         ),
@@ -58,19 +58,19 @@ EXPERTS = (
     ),
     row(
         Worded("size_of_an_expert"),
-        SideSpec(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), resolver=read.megatron_expert_ffn),
+        SideSpec(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_expert_ffn),
         SideSpec(
             keys("moe_intermediate_size", "moe_ffn_hidden_size", older="moe_intermediate_size"),
-            resolver=read.mindformers_expert_ffn,
+            read=read.mindformers_expert_ffn,
             note=message("note.expert_size_older"),
         ),
     ),
     row(
         Worded("size_of_the_shared_experts"),
-        SideSpec(("moe_shared_expert_intermediate_size", "n_shared_experts", "moe_ffn_hidden_size"), resolver=read.megatron_shared_ffn),
+        SideSpec(("moe_shared_expert_intermediate_size", "n_shared_experts", "moe_ffn_hidden_size"), read=read.megatron_shared_ffn),
         SideSpec(
             keys("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num", older="shared_expert_num"),
-            resolver=read.mindformers_shared_ffn,
+            read=read.mindformers_shared_ffn,
             note=message("note.shared_size"),
         ),
     ),
@@ -81,10 +81,10 @@ EXPERTS = (
     ),
     row(
         Worded("score_function"),
-        SideSpec(("moe_router_score_function",), resolver=lambda c: value_of(c, ("moe_router_score_function",), "softmax")),
+        SideSpec(("moe_router_score_function",), read=lambda c: value_of(c, ("moe_router_score_function",), "softmax")),
         SideSpec(
             keys("moe_router_score_function", "use_gating_sigmoid", "scoring_func", older="use_gating_sigmoid"),
-            resolver=read.mindformers_score,
+            read=read.mindformers_score,
             note=message("note.gating_sigmoid"),
         ),
         form=text,
@@ -96,36 +96,36 @@ EXPERTS = (
                 *("moe_router_pre_softmax", "moe_router_score_function", "moe_router_topk"),
                 *("norm_topk_prob", "moe_router_load_balancing_type"),
             ),
-            resolver=read.megatron_normalised,
+            read=read.megatron_normalised,
             note=message("note.softmax_chosen"),
         ),
-        SideSpec(keys("norm_topk_prob", "moe_router_pre_softmax", older="norm_topk_prob"), resolver=read.mindformers_normalised),
+        SideSpec(keys("norm_topk_prob", "moe_router_pre_softmax", older="norm_topk_prob"), read=read.mindformers_normalised),
     ),
     row(
         Worded("groups_of_experts"),
         SideSpec(
             ("moe_router_num_groups", "moe_router_load_balancing_type", "expert_model_parallel_size"),
-            resolver=mindspeed.groups("moe_router_num_groups"),
+            read=mindspeed.groups("moe_router_num_groups"),
         ),
         SideSpec(
             keys("n_group", "n_groups", "moe_router_num_groups", older="n_group topk_method"),
-            resolver=read.mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups"),
+            read=read.mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups"),
             note=message("note.groups_older"),
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         Worded("groups_chosen"),
-        SideSpec(("moe_router_group_topk", "moe_router_load_balancing_type"), resolver=mindspeed.groups("moe_router_group_topk")),
+        SideSpec(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
         SideSpec(
             keys("topk_group", "moe_router_group_topk", older="topk_group topk_method"),
-            resolver=read.mindformers_expert_groups("moe_router_group_topk", "topk_group"),
+            read=read.mindformers_expert_groups("moe_router_group_topk", "topk_group"),
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         "routed_scaling_factor",
-        SideSpec(("moe_router_topk_scaling_factor", "norm_topk_prob", "moe_router_load_balancing_type"), resolver=mindspeed.weights_scale),
+        SideSpec(("moe_router_topk_scaling_factor", "norm_topk_prob", "moe_router_load_balancing_type"), read=mindspeed.weights_scale),
         SideSpec(
             keys("routed_scaling_factor", "moe_router_topk_scaling_factor", older="routed_scaling_factor"),
             default("moe_router_topk_scaling_factor"),
@@ -140,12 +140,7 @@ EXPERTS = (
             default("moe_router_enable_expert_bias"),
         ),
     ),
-    row(
-        Worded("that_bias_is_moved"),
-        SideSpec(fixed=True),
-        SideSpec(("callbacks",), resolver=read.bias_is_moved),
-        when="bias_of_the_experts",
-    ),
+    row(Worded("that_bias_is_moved"), SideSpec(fixed=True), SideSpec(("callbacks",), read=read.bias_is_moved), when="bias_of_the_experts"),
     row(
         Worded("update_rate_of_that_bias"),
         SideSpec(("moe_router_bias_update_rate",), 0.001),
@@ -159,13 +154,13 @@ EXPERTS = (
         "aux_loss_factor",
         SideSpec(
             ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"),
-            resolver=balancing.megatron_weight,
+            read=balancing.megatron_weight,
             note=message("note.global_weight"),
             beside=("data_parallel_size",),
         ),
         SideSpec(
             keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factors aux_loss_types"),
-            resolver=balancing.mindformers_weight,
+            read=balancing.mindformers_weight,
             note=message("note.aux_by_family"),
             beside=("moe_config.aux_loss_factor",),
         ),
@@ -175,12 +170,12 @@ EXPERTS = (
         Worded("load_balancing_type"),
         SideSpec(
             ("moe_router_load_balancing_type", "seq_aux", "micro_batch_size"),
-            resolver=balancing.megatron_balancing,
+            read=balancing.megatron_balancing,
             note=message("note.balancing_megatron"),
         ),
         SideSpec(
             (*balancing.KIND, "runner_config.batch_size", *balancing.LAYOUT),
-            resolver=balancing.mindformers_balancing,
+            read=balancing.mindformers_balancing,
             note=message("note.balancing_mindformers"),
         ),
         when="aux_loss_factor",
@@ -190,12 +185,12 @@ EXPERTS = (
         Worded("choices_that_this_loss_counts"),
         SideSpec(
             ("moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
-            resolver=balancing.megatron_counts,
+            read=balancing.megatron_counts,
             note=message("note.counts_megatron"),
         ),
         SideSpec(
             model("moe_router_enable_expert_bias", "n_group", "topk_group"),
-            resolver=balancing.mindformers_counts,
+            read=balancing.mindformers_counts,
             note=message("note.counts_mindformers"),
         ),
         when="aux_loss_factor",
@@ -204,8 +199,8 @@ EXPERTS = (
     ),
     row(
         Worded("groups_that_are_not_chosen"),
-        SideSpec(resolver=balancing.unchosen_groups, note=message("note.lowest")),
-        SideSpec(resolver=balancing.unchosen_groups, note=message("note.zero")),
+        SideSpec(read=balancing.unchosen_groups, note=message("note.lowest")),
+        SideSpec(read=balancing.unchosen_groups, note=message("note.zero")),
         when="groups_of_experts",
         uncertain_if=lambda reference, candidate: message("by_hand.groups_not_chosen"),
     ),
@@ -222,17 +217,17 @@ EXPERTS = (
         SideSpec(("moe_expert_capacity_factor",), None),
         SideSpec(
             keys("capacity_factor", "moe_expert_capacity_factor", older="capacity_factor use_gmm"),
-            resolver=read.mindformers_capacity,
+            read=read.mindformers_capacity,
             note=message("note.never_drop"),
         ),
         advice=Recommendation(message("advice.capacity"), lambda factor: factor is None or (are_numbers(factor) and factor >= 1)),
     ),
     row(
         Worded("tokens_that_are_dropped"),
-        SideSpec(("moe_token_drop_policy", "moe_expert_capacity_factor"), resolver=read.megatron_dropping),
+        SideSpec(("moe_token_drop_policy", "moe_expert_capacity_factor"), read=read.megatron_dropping),
         SideSpec(
             keys("moe_token_drop_policy", "enable_sdrop", older="enable_sdrop"),
-            resolver=read.mindformers_dropping,
+            read=read.mindformers_dropping,
             note=message("note.sdrop_drops"),
         ),
         advice=Recommendation(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
@@ -246,17 +241,15 @@ EXPERTS = (
     rounding(
         "router_dense_type",
         SideSpec(
-            ("moe_router_dtype", "router_gating_in_fp32"),
-            resolver=precision.megatron_router_type,
-            note=message("note.compute_type_unless_set"),
+            ("moe_router_dtype", "router_gating_in_fp32"), read=precision.megatron_router_type, note=message("note.compute_type_unless_set")
         ),
-        SideSpec(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), resolver=precision.mindformers_router_type),
+        SideSpec(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
         advice=Recommendation(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
     ),
     row(
         Worded("jitter_of_the_input"),
-        SideSpec(("moe_input_jitter_eps", "input_jitter"), resolver=mindspeed.jitter),
+        SideSpec(("moe_input_jitter_eps", "input_jitter"), read=mindspeed.jitter),
         SideSpec(model("moe_input_jitter_eps"), None),
         form=lambda eps: plain(eps) or 0.0,
     ),
@@ -309,15 +302,15 @@ EXPERTS = (
     ),
     row(
         Worded("tokens_that_the_loss_of_further_tokens_is_divided_by"),
-        SideSpec(resolver=balancing.shares, note=message("note.own_tokens")),
-        SideSpec(("calculate_per_token_loss",), resolver=balancing.shares, note=message("note.all_tokens")),
+        SideSpec(read=balancing.shares, note=message("note.own_tokens")),
+        SideSpec(("calculate_per_token_loss",), read=balancing.shares, note=message("note.all_tokens")),
         when="mtp_num_layers",
         way_out=message("way_out.no_loss_of_every_token_alike"),
     ),
     row(
         Worded("loss_that_is_printed"),
-        SideSpec(resolver=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
-        SideSpec(resolver=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
+        SideSpec(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
+        SideSpec(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
         when="mtp_num_layers",
         uncertain_if=lambda reference, candidate: message("by_hand.printed_loss"),
     ),

@@ -88,7 +88,7 @@ def beta(at: int, advised: float) -> CheckRow:
     return row(
         name,
         SideSpec((f"adam_{name}",), usual),
-        SideSpec(("optimizer.betas", f"optimizer.{name}"), resolver=optimizer.beta(at)),
+        SideSpec(("optimizer.betas", f"optimizer.{name}"), read=optimizer.beta(at)),
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Recommendation(str(advised), lambda value: abs(value - advised) < 1e-6),
     )
@@ -96,7 +96,7 @@ def beta(at: int, advised: float) -> CheckRow:
 
 def end_of_decay(name: str) -> CheckRow:
     """Return the row of the first or last weight decay, where it changes, which only Megatron's does."""
-    megatron = SideSpec((name,), resolver=lambda c: optimizer.unless_constant(c, name))
+    megatron = SideSpec((name,), read=lambda c: optimizer.unless_constant(c, name))
     return row(name, megatron, SideSpec(fixed=None, note=message("note.decay_constant")))
 
 
@@ -105,7 +105,7 @@ OPTIMIZER = (
         "global_batch_size",
         SideSpec(
             ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
-            resolver=layout.megatron_global_batch,
+            read=layout.megatron_global_batch,
             note=message("note.batch_megatron"),
         ),
         SideSpec(
@@ -114,34 +114,32 @@ OPTIMIZER = (
                 *("parallel_config.pipeline_stage", "micro_batch_interleave_num", "runner_config.gradient_accumulation_steps"),
                 *("parallel.parallel_mode", "use_parallel", "device_num", "train_dataset.batch_size", "runner_config.global_batch_size"),
             ),
-            resolver=layout.mindformers_global_batch,
+            read=layout.mindformers_global_batch,
             note=message("note.batch_mindformers"),
         ),
         instead=layout.ranks_too,
     ),
     row(
         "optimizer",
-        SideSpec(("optimizer",), resolver=optimizer.megatron_optimizer, note=message("note.adam_is_adamw")),
-        SideSpec(("optimizer.type",), resolver=optimizer.mindformers_optimizer),
+        SideSpec(("optimizer",), read=optimizer.megatron_optimizer, note=message("note.adam_is_adamw")),
+        SideSpec(("optimizer.type",), read=optimizer.mindformers_optimizer),
     ),
     beta(0, 0.9),
     beta(1, 0.95),
     row(
         "eps",
         SideSpec(("adam_eps",), 1e-8),
-        SideSpec(("optimizer.eps",), resolver=optimizer.mindformers_eps),
+        SideSpec(("optimizer.eps",), read=optimizer.mindformers_eps),
         fact="optimizer.groups.0.eps",
         advice=Recommendation("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
     row(
-        "weight_decay",
-        SideSpec(("weight_decay",), resolver=optimizer.strength),
-        SideSpec(("optimizer.weight_decay",), resolver=optimizer.strength),
+        "weight_decay", SideSpec(("weight_decay",), read=optimizer.strength), SideSpec(("optimizer.weight_decay",), read=optimizer.strength)
     ),
     row(
         Worded("weights_that_decay"),
-        SideSpec(resolver=optimizer.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
-        SideSpec(resolver=optimizer.decaying, note=message("note.grouped_decay")),
+        SideSpec(read=optimizer.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
+        SideSpec(read=optimizer.decaying, note=message("note.grouped_decay")),
         describe=optimizer.decaying_differences,
         harmless_if=optimizer.nothing_decays,
     ),
@@ -158,7 +156,7 @@ OPTIMIZER = (
         SideSpec(("clip_grad",), 1.0),
         SideSpec(
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
-            resolver=optimizer.mindformers_clip,
+            read=optimizer.mindformers_clip,
             note=message("note.clip"),
         ),
         fact="optimizer.clip_grad",
@@ -167,13 +165,13 @@ OPTIMIZER = (
     row(
         "lr",
         SideSpec(("lr",)),
-        SideSpec((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), resolver=read.rate),
+        SideSpec((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
         harmless_if=same_rates,
     ),
     row(
         "lr_decay_style",
         SideSpec(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
-        SideSpec((*schedule_keys("type"), *schedule_keys("power")), resolver=read.style, beside=OF_ONE_CLASS),
+        SideSpec((*schedule_keys("type"), *schedule_keys("power")), read=read.style, beside=OF_ONE_CLASS),
         form=lambda kind: STYLES.get(schedule_class(kind), text(schedule_class(kind))),
         harmless_if=same_schedule,
     ),
@@ -182,7 +180,7 @@ OPTIMIZER = (
         SideSpec(("min_lr",), 0.0),
         SideSpec(
             (*schedule_keys("lr_end"), *schedule_keys("lr_end1"), *schedule_keys("eta_min"), *schedule_keys("min_lr")),
-            resolver=read.lowest_rate,
+            read=read.lowest_rate,
             beside=schedule_keys("type"),
         ),
         form=lambda rate: plain(rate) or 0.0,
@@ -190,8 +188,8 @@ OPTIMIZER = (
     ),
     row(
         "lr_decay_iters",
-        SideSpec(("lr_decay_iters", "lr_decay_samples"), resolver=read.megatron_decay_length),
-        SideSpec((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), resolver=read.length_of_schedule),
+        SideSpec(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
+        SideSpec((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
         harmless_if=same_end,
     ),
     row(
@@ -203,13 +201,11 @@ OPTIMIZER = (
     row(
         "lr_warmup_iters",
         SideSpec(
-            ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"),
-            resolver=read.megatron_warmup,
-            note=message("note.fraction_wins"),
+            ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note=message("note.fraction_wins")
         ),
         SideSpec(
             (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio")),
-            resolver=read.mindformers_warmup,
+            read=read.mindformers_warmup,
             note=message("note.ratio_wins"),
             beside=("lr_schedule.warmup_epochs",),
         ),
@@ -226,7 +222,7 @@ OPTIMIZER = (
     row(
         Worded("rates_of_their_own_for_the_embedding_and_output"),
         SideSpec(("decoupled_lr",), None),
-        SideSpec(("grouped_lr_schedule.grouped",), resolver=read.rates_of_groups, beside=("layer_scale",)),
+        SideSpec(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
     ),
     row(
         Worded("minimum_of_the_embeddings_own_rate"), SideSpec(("decoupled_min_lr",), None), SideSpec(fixed=None, note=message("note.none"))

@@ -26,9 +26,9 @@ PARALLEL = (
         "data_parallel",
         SideSpec(
             ("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "world_size"),
-            resolver=read.megatron_data_parallel,
+            read=read.megatron_data_parallel,
         ),
-        SideSpec(("parallel_config.data_parallel", "parallel.parallel_mode", "device_num"), resolver=read.mindformers_data_parallel),
+        SideSpec(("parallel_config.data_parallel", "parallel.parallel_mode", "device_num"), read=read.mindformers_data_parallel),
         by_hand=message("by_hand.processes"),
     ),
     size("model_parallel", ("tensor_model_parallel_size", "model_parallel_size")),
@@ -77,15 +77,15 @@ PARALLEL = (
     rounding(
         Worded("micro_batch_size"),
         SideSpec(("micro_batch_size",)),
-        SideSpec(("runner_config.batch_size",), resolver=read.mindformers_micro_batch, cannot=read.adds_up_nothing),
+        SideSpec(("runner_config.batch_size",), read=read.mindformers_micro_batch, cannot=read.adds_up_nothing),
     ),
     rounding(
         Worded("micro_batches_of_a_step"),
-        SideSpec(("global_batch_size", "micro_batch_size", "data_parallel_size"), resolver=read.megatron_micro_batches),
+        SideSpec(("global_batch_size", "micro_batch_size", "data_parallel_size"), read=read.megatron_micro_batches),
         SideSpec(
             ("runner_config.gradient_accumulation_steps", "parallel_config.micro_batch_num"),
             beside=("parallel_config.pipeline_stage",),
-            resolver=read.mindformers_micro_batches,
+            read=read.mindformers_micro_batches,
             cannot=read.adds_up_nothing,
         ),
         weighs=True,
@@ -95,7 +95,7 @@ PARALLEL = (
         SideSpec(fixed=True, note=message("note.averages")),
         SideSpec(
             ("parallel.gradients_mean", "parallel.parallel_mode", "use_parallel", "parallel_config.data_parallel"),
-            resolver=read.mindformers_averages,
+            read=read.mindformers_averages,
             note=message("note.gradients_mean"),
         ),
     ),

@@ -44,7 +44,7 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
         SideSpec(("main_params_dtype",), "float32", note=message("note.float32_copies")),
         SideSpec(
             own,
-            resolver=lambda c: read.own_type(c, own, older) or read.mindformers_parameter_type(c),
+            read=lambda c: read.own_type(c, own, older) or read.mindformers_parameter_type(c),
             note=note or message("note.weights_updated"),
             beside=model("param_init_type", "params_dtype"),
         ),
@@ -57,7 +57,7 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
 PRECISION = (
     row(
         "compute_dtype",
-        SideSpec(("bf16", "fp16"), resolver=read.megatron_compute, note=message("note.compute_float32")),
+        SideSpec(("bf16", "fp16"), read=read.megatron_compute, note=message("note.compute_float32")),
         SideSpec(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
@@ -65,7 +65,7 @@ PRECISION = (
     row(
         Worded("type_of_the_main_weights"),
         SideSpec(("main_params_dtype",), "float32", note=message("note.float32_copies")),
-        SideSpec(model("param_init_type", "params_dtype"), resolver=read.mindformers_parameter_type, note=message("note.weights_updated")),
+        SideSpec(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
         form=dtype,
         advice=Recommendation(message("advice.weights_float32"), lambda kind: kind == "float32"),
     ),
@@ -73,10 +73,10 @@ PRECISION = (
         Worded("type_of_the_gradients_reduction"),
         SideSpec(
             ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "main_grads_dtype", "bf16", "fp16"),
-            resolver=read.megatron_gradient_type,
+            read=read.megatron_gradient_type,
             note=message("note.reduced_float32"),
         ),
-        SideSpec(model("param_init_type", "params_dtype"), resolver=read.mindformers_parameter_type, note=message("note.of_the_weights")),
+        SideSpec(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.of_the_weights")),
     ),
     rounding(
         "layernorm_compute_type",
@@ -88,12 +88,12 @@ PRECISION = (
         "softmax_compute_type",
         SideSpec(
             ("attention_softmax_in_fp32", "apply_query_key_layer_scaling", "masked_softmax_fusion", "use_flash_attn", "attention_backend"),
-            resolver=read.megatron_softmax_type,
+            read=read.megatron_softmax_type,
             note=message("note.softmax_float32"),
         ),
         SideSpec(
             model("softmax_compute_type", "softmax_compute_dtype", "use_flash_attention"),
-            resolver=read.mindformers_softmax_type,
+            read=read.mindformers_softmax_type,
             note=message("note.flash_float32"),
         ),
     ),
@@ -109,33 +109,33 @@ PRECISION = (
     held("router", (*model("router_dense_type"), "moe_config.router_dense_type"), default("moe_router_dtype"), when="expert_num"),
     rounding(
         Worded("type_of_the_output_layer"),
-        SideSpec(("bf16", "fp16"), resolver=read.megatron_compute),
+        SideSpec(("bf16", "fp16"), read=read.megatron_compute),
         SideSpec(model("compute_dtype"), default("compute_dtype"), note=message("note.cast_before")),
         form=dtype,
     ),
     rounding(
         Worded("type_in_which_a_bias_is_added"),
-        SideSpec(("bf16", "fp16", "add_bias_linear"), resolver=read.megatron_compute),
+        SideSpec(("bf16", "fp16", "add_bias_linear"), read=read.megatron_compute),
         SideSpec(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         when="bias_of_linear_layers",
     ),
     rounding(
         Worded("type_in_which_the_residual_is_added"),
-        SideSpec(("fp32_residual_connection", "bf16", "fp16"), resolver=read.megatron_residual, note=message("note.residual_type")),
-        SideSpec(model("fp32_residual_connection", "residual_dtype"), resolver=read.mindformers_residual),
+        SideSpec(("fp32_residual_connection", "bf16", "fp16"), read=read.megatron_residual, note=message("note.residual_type")),
+        SideSpec(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
     ),
     rounding(
         Worded("types_that_the_built_layers_compute_in"),
-        SideSpec(resolver=read.built_types, note=message("note.types_megatron")),
-        SideSpec(resolver=read.built_types, note=message("note.types_mindformers")),
+        SideSpec(read=read.built_types, note=message("note.types_megatron")),
+        SideSpec(read=read.built_types, note=message("note.types_mindformers")),
         describe=read.type_differences,
         harmless_if=read.types_where_both_have_them,
         by_hand=message("by_hand.record_types"),
     ),
     rounding(
         Worded("type_of_the_cross_entropy"),
-        SideSpec(("fp16_lm_cross_entropy",), resolver=read.megatron_loss_type),
+        SideSpec(("fp16_lm_cross_entropy",), read=read.megatron_loss_type),
         SideSpec(fixed="float32", note=message("note.logits_float32")),
     ),
     row(
@@ -154,13 +154,11 @@ PRECISION = (
     rounding(
         "loss_scale",
         SideSpec(
-            ("loss_scale", "initial_loss_scale", "fp16", "bf16"),
-            resolver=read.megatron_loss_scale,
-            note=message("note.loss_scale_megatron"),
+            ("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale, note=message("note.loss_scale_megatron")
         ),
         SideSpec(
             tuple(f"runner_wrapper.{name}" for name in SCALES),
-            resolver=read.mindformers_loss_scale,
+            read=read.mindformers_loss_scale,
             note=message("note.loss_scale_mindformers"),
         ),
     ),
@@ -200,11 +198,9 @@ FEATURES = (
     kernel(
         "use_flash_attention",
         SideSpec(
-            ("use_flash_attn", "attention_backend", "transformer_impl"),
-            resolver=read.megatron_flash,
-            note=message("note.attention_backend"),
+            ("use_flash_attn", "attention_backend", "transformer_impl"), read=read.megatron_flash, note=message("note.attention_backend")
         ),
-        SideSpec(model("use_flash_attention"), resolver=read.mindformers_flash),
+        SideSpec(model("use_flash_attention"), read=read.mindformers_flash),
     ),
     megatron_only(Worded("fused_masked_softmax"), "masked_softmax_fusion", True),
     megatron_only(Worded("fused_bias_and_gelu"), "bias_gelu_fusion", True, when="activation_function=gelu"),
@@ -221,27 +217,24 @@ FEATURES = (
     ),
     kernel(
         Worded("fused_norm"),
-        SideSpec(("no_persist_layer_norm",), resolver=lambda c: not is_on(c, "no_persist_layer_norm")),
+        SideSpec(("no_persist_layer_norm",), read=lambda c: not is_on(c, "no_persist_layer_norm")),
         SideSpec(model("fused_rms_norm", "fused_norm"), True),
     ),
     megatron_only(Worded("fused_cross_entropy"), "cross_entropy_loss_fusion", False, OFF),
     megatron_only(Worded("gradient_accumulation_fusion"), "gradient_accumulation_fusion", True),
     harmless_kernel(
         Worded("overlap_of_the_gradients_reduction"),
-        SideSpec(
-            ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), resolver=read.overlap
-        ),
-        SideSpec(("parallel_config.gradient_aggregation_group", "parallel.comm_fusion"), resolver=lambda c: None),
+        SideSpec(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm"), read=read.overlap),
+        SideSpec(("parallel_config.gradient_aggregation_group", "parallel.comm_fusion"), read=lambda c: None),
         advice=OFF,
     ),
     harmless_kernel(Worded("compressed_attention_mask"), SideSpec(), SideSpec(model("use_attn_mask_compression"), False)),
     harmless_kernel(
         "recompute-activations",
         SideSpec(
-            ("recompute_activations", "recompute_granularity", "recompute_method", "recompute_num_layers"),
-            resolver=read.megatron_recomputes,
+            ("recompute_activations", "recompute_granularity", "recompute_method", "recompute_num_layers"), read=read.megatron_recomputes
         ),
-        SideSpec(("recompute_config.recompute", "recompute_config.select_recompute"), resolver=read.mindformers_recomputes),
+        SideSpec(("recompute_config.recompute", "recompute_config.select_recompute"), read=read.mindformers_recomputes),
     ),
     megatron_recompute("distribute-saved-activations"),
     megatron_recompute("checkpoint-activations"),

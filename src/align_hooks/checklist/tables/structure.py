@@ -22,10 +22,10 @@ harmless = partial(row, effect=Effect.NOTHING)
 NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, note: Message = NONE, resolver: Read | None = None) -> CheckRow:
+def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> CheckRow:
     """Return the row of a setting that changes the model and that only Megatron has; MindFormers does its default."""
     otherwise = ARGUMENTS.get(name, False)  # older forks alone have embed_layernorm
-    return row(name, SideSpec((name,), otherwise if resolver is None else UNSET, resolver), SideSpec(fixed=otherwise, note=note))
+    return row(name, SideSpec((name,), otherwise if read is None else UNSET, read), SideSpec(fixed=otherwise, note=note))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> CheckRow:
@@ -50,7 +50,7 @@ ALONE_WITH_MEGATRON = (
 )
 ALONE = (
     *map(megatron_alone, ALONE_WITH_MEGATRON),
-    megatron_alone("spec", resolver=mindspeed.layers_of_its_own),
+    megatron_alone("spec", read=mindspeed.layers_of_its_own),
     *map(megatron_alone, ("heterogeneous_layers_config_path", "use_mup")),
     *(megatron_alone(name, BATCH_CONSTANT) for name in ("rampup_batch_size", "step_batch_size_schedule")),
 )
@@ -58,7 +58,7 @@ ALONE = (
 STRUCTURE = (
     row(
         "num_layers",
-        SideSpec(("num_layers", "encoder_num_layers", "noop_layers"), resolver=mindspeed.layers, note=message("note.noop_layers")),
+        SideSpec(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers, note=message("note.noop_layers")),
         SideSpec(LAYERS, default("num_layers")),
         fact="model.num_hidden_layers",
     ),
@@ -71,10 +71,10 @@ STRUCTURE = (
     ),
     row(
         "intermediate_size",
-        SideSpec(("ffn_hidden_size", "hidden_size", "swiglu"), resolver=read.megatron_ffn, note=message("note.ffn_megatron")),
+        SideSpec(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
         SideSpec(
             (*FFN, *model("multiple_of", "ffn_dim_multiplier", "expand_ratio", "hidden_size")),
-            resolver=read.mindformers_ffn,
+            read=read.mindformers_ffn,
             note=message("note.ffn_older"),
         ),
         fact="model.intermediate_size",
@@ -85,24 +85,24 @@ STRUCTURE = (
         "n_kv_heads",
         SideSpec(
             ("num_query_groups", "group_query_attention", "num_attention_heads", "multi_latent_attention"),
-            resolver=read.megatron_groups,
+            read=read.megatron_groups,
             note=message("note.groups_megatron"),
         ),
-        SideSpec((*GROUPS, *HEADS, *model("use_gqa")), resolver=read.mindformers_groups, note=message("note.groups_mindformers")),
+        SideSpec((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
         fact="model.num_key_value_heads",
         harmless_if=read.ungrouped,
     ),
     row(
         "head_dim",
-        SideSpec(("kv_channels", "hidden_size", "num_attention_heads"), resolver=read.megatron_head_dim, note=message("note.head_dim")),
-        SideSpec((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), resolver=read.mindformers_head_dim),
+        SideSpec(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
+        SideSpec((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
         fact="model.head_dim",
         harmless_if=read.latent_heads,
     ),
     row(
         Worded("sliding_window"),
         SideSpec(("window_size",), None, beside=("window_attn_skip_freq",), writer=read.window_edits_of_megatron),
-        SideSpec(model("sliding_window", "use_sliding_window", "window_size"), resolver=read.window),
+        SideSpec(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
         form=read.window_pair,
     ),
     row(
@@ -131,15 +131,15 @@ STRUCTURE = (
         Worded("activation_function"),
         SideSpec(
             ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear", *mindspeed.GATED),
-            resolver=read.megatron_activation,
+            read=read.megatron_activation,
             note=message("note.gelu_tanh"),
         ),
-        SideSpec(model("hidden_act", "gated_linear_unit"), resolver=read.mindformers_activation, note=message("note.silu_gated")),
+        SideSpec(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation, note=message("note.silu_gated")),
     ),
     row(
         Worded("gated_linear_unit"),
-        SideSpec(("swiglu", "quick_geglu", *mindspeed.GATED), resolver=read.megatron_gated),
-        SideSpec(model("gated_linear_unit", "hidden_act"), resolver=read.mindformers_gated),
+        SideSpec(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
+        SideSpec(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
     ),
     row(
         Worded("bias_of_linear_layers"),
@@ -149,21 +149,21 @@ STRUCTURE = (
     ),
     row(
         Worded("bias_of_queries_keys_and_values"),
-        SideSpec(("add_qkv_bias", "add_bias_linear"), resolver=read.megatron_qkv_bias),
-        SideSpec(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), resolver=read.mindformers_qkv_bias),
+        SideSpec(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
+        SideSpec(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
         fact="model.attention_bias",
     ),
     row(
         Worded("norm_of_queries_and_keys"),
-        SideSpec(("qk_layernorm", "spec"), resolver=mindspeed.normalises_queries, note=message("note.qk_norm_mindspeed")),
-        SideSpec(model("qk_layernorm", "use_qk_norm"), resolver=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
+        SideSpec(("qk_layernorm", "spec"), read=mindspeed.normalises_queries, note=message("note.qk_norm_mindspeed")),
+        SideSpec(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
     ),
     row(
         Worded("tied_embeddings"),
-        SideSpec(("untie_embeddings_and_output_weights",), resolver=read.megatron_tied, note=message("note.tied_unless")),
+        SideSpec(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note=message("note.tied_unless")),
         SideSpec(
             model("tie_word_embeddings", "untie_embeddings_and_output_weights"),
-            resolver=read.mindformers_tied,
+            read=read.mindformers_tied,
             note=message("note.tied_mindformers"),
         ),
         fact="model.tie_word_embeddings",
@@ -171,7 +171,7 @@ STRUCTURE = (
     row(
         "vocab_size",
         SideSpec(("vocab_size",)),
-        SideSpec(model("vocab_size", "padded_vocab_size"), resolver=read.mindformers_vocabulary, note=message("note.padded_only")),
+        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
         fact="model.vocab_size",
         harmless_if=read.padded_size_alone,
     ),
@@ -182,10 +182,10 @@ STRUCTURE = (
                 *("padded_vocab_size", "pad_vocab_size_to", "vocab_size", "make_vocab_size_divisible_by"),
                 *("tensor_model_parallel_size", "pad_vocab_size"),
             ),
-            resolver=read.megatron_padded_vocabulary,
+            read=read.megatron_padded_vocabulary,
             note=message("note.rows_megatron"),
         ),
-        SideSpec(model("vocab_size", "padded_vocab_size"), resolver=read.mindformers_rows, note=message("note.rows_mindformers")),
+        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
         fact="padded_vocabulary",
         implied_by=read.no_multiple,
         advice=Recommendation(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
@@ -194,9 +194,7 @@ STRUCTURE = (
         "max_position_embeddings",
         SideSpec(("max_position_embeddings",)),
         SideSpec(
-            model("max_position_embedding", "max_position_embeddings"),
-            resolver=read.mindformers_longest,
-            note=message("note.older_seq_length"),
+            model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
         ),
         fact="model.max_position_embeddings",
         harmless_if=read.no_table_of_positions,
@@ -205,21 +203,21 @@ STRUCTURE = (
         "position_embedding_type",
         SideSpec(
             ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention"),
-            resolver=read.megatron_positions,
+            read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
-        SideSpec(TYPE_OF_POSITIONS, resolver=read.mindformers_positions, beside=("model.arch.type",)),
+        SideSpec(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
     ),
     row(
         "no_position_embedding",
-        SideSpec(("add_position_embedding",), resolver=lambda c: is_off(c, "add_position_embedding")),
+        SideSpec(("add_position_embedding",), read=lambda c: is_off(c, "add_position_embedding")),
         SideSpec(model("no_position_embedding", "no-position-embedding"), False),
         harmless_if=read.no_table_of_positions,
     ),
     row(
         "rotary_base",
         SideSpec(("rotary_base",), 10000),
-        SideSpec(model("theta", "rope_theta", "rotary_base", "rope_ratio"), resolver=read.mindformers_base),
+        SideSpec(model("theta", "rope_theta", "rotary_base", "rope_ratio"), read=read.mindformers_base),
         fact="model.rope_theta",
         harmless_if=read.nothing_turned,
     ),
@@ -231,7 +229,7 @@ STRUCTURE = (
     ),
     row(
         "rotary_interleaved",
-        SideSpec(("rotary_interleaved", "use_glm_rope"), resolver=mindspeed.interleaved),
+        SideSpec(("rotary_interleaved", "use_glm_rope"), read=mindspeed.interleaved),
         SideSpec(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
         harmless_if=read.nothing_turned,
     ),
@@ -248,7 +246,7 @@ STRUCTURE = (
                 *("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type", *mindspeed.BOUNDS.values()),
                 *("position_embedding_type", "multi_latent_attention", "rope_type"),
             ),
-            resolver=read.megatron_rope_scaling,
+            read=read.megatron_rope_scaling,
             note=message("note.bounds_megatron"),
         ),
         SideSpec(
@@ -257,7 +255,7 @@ STRUCTURE = (
                 *model("extend_method", "use_rope_scaling", "rotary_scaling_factor", "position_embedding_type"),
                 *(key for keys in read.BOUNDS.values() for key in keys),
             ),
-            resolver=read.mindformers_rope_scaling,
+            read=read.mindformers_rope_scaling,
         ),
     ),
     row("mrope_section", SideSpec(("mrope_section",), None), SideSpec(model("mrope_section"), None, note=message("note.mrope_none"))),
@@ -269,8 +267,8 @@ STRUCTURE = (
     ),
     row(
         Worded("initial_scale_of_output_projections"),
-        SideSpec(resolver=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
-        SideSpec(resolver=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
+        SideSpec(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
+        SideSpec(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
         harmless_if=initialisation.weights_loaded,
         uncertain_if=initialisation.both_draw,
         instead=initialisation.load_too,
@@ -289,8 +287,8 @@ STRUCTURE = (
     ),
     row(
         "multi_latent_attention",
-        SideSpec(("multi_latent_attention", "spec"), resolver=mindspeed.latent),
-        SideSpec(model("multi_latent_attention"), resolver=read.mindformers_mla),
+        SideSpec(("multi_latent_attention", "spec"), read=mindspeed.latent),
+        SideSpec(model("multi_latent_attention"), read=read.mindformers_mla),
     ),
     latent("q_lora_rank", None, ("q_lora_rank",), default("q_lora_rank")),
     latent("kv_lora_rank", 32, ("kv_lora_rank",), default("kv_lora_rank")),
@@ -304,7 +302,7 @@ STRUCTURE = (
                 *("rotary_scaling_factor", "rope_scaling_factor"),
                 *("rope_scaling_type", "max_position_embeddings", "rope_scaling_original_max_position_embeddings"),
             ),
-            resolver=mindspeed.yarn_factor,
+            read=mindspeed.yarn_factor,
             note=message("note.yarn_factor_mindspeed"),
         ),
         40.0,
@@ -314,31 +312,27 @@ STRUCTURE = (
         "original_max_position_embeddings",
         SideSpec(
             ("rope_scaling_original_max_position_embeddings",),
-            resolver=mindspeed.yarn_original,
+            read=mindspeed.yarn_original,
             note=message("note.latent_fixed"),
             beside=("yarn_original_max_position_embeddings",),
         ),
-        SideSpec((*read.ORIGINAL, *model("max_position_embeddings")), resolver=read.mindformers_original, note=message("note.yarn_length")),
+        SideSpec((*read.ORIGINAL, *model("max_position_embeddings")), read=read.mindformers_original, note=message("note.yarn_length")),
         when=YARN,
         harmless_if=read.older_does_not_stretch,
     ),
-    yarn("mscale", SideSpec(("mscale", "rope_scaling_mscale"), resolver=mindspeed.yarn_scale("mscale", 1.0)), 0.707),
+    yarn("mscale", SideSpec(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)), 0.707),
     yarn(
         "mscale_all_dim",
-        SideSpec(
-            ("mscale_all_dim", "rope_scaling_mscale_all_dim"), resolver=mindspeed.yarn_scale("mscale_all_dim", mindspeed.all_dimensions)
-        ),
+        SideSpec(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", mindspeed.all_dimensions)),
         0.707,
     ),
     *(yarn(name, SideSpec((name, f"yarn_{name}"), usual), usual) for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))),
     row(
         Worded("stretch_of_latent_attentions_scores"),
-        SideSpec(
-            ("mscale_all_dim", "rotary_scaling_factor", "mscale"), resolver=read.megatron_stretch, note=message("note.stretch_megatron")
-        ),
+        SideSpec(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch, note=message("note.stretch_megatron")),
         SideSpec(
             model("rotary_scaling_factor", "rope_scaling.factor", "mscale", "rope_scaling.mscale"),
-            resolver=read.mindformers_stretch,
+            read=read.mindformers_stretch,
             note=message("note.stretch_mindformers"),
         ),
         when="multi_latent_attention",
@@ -348,7 +342,7 @@ STRUCTURE = (
     harmless(Worded("fused_projections"), SideSpec(fixed=True, note=message("note.one_weight")), SideSpec(model("qkv_concat"), False)),
     harmless(
         "use_legacy",
-        SideSpec(("use_legacy_models", "deprecated_use_mcore_models"), resolver=lambda c: is_on(c, "use_legacy_models")),
+        SideSpec(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),
         SideSpec(("use_legacy",), True),
     ),
     *ALONE,
