@@ -57,7 +57,7 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
 PRECISION = (
     row(
         "compute_dtype",
-        SideSpec(("bf16", "fp16"), read=read.megatron_compute, note=message("note.compute_float32")),
+        SideSpec(("bf16", "fp16"), read=read.half_precision, note=message("note.compute_float32")),
         SideSpec(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
