@@ -17,7 +17,7 @@ from align_hooks.checklist.suggest_edits import EditSearch
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration
-from checklist.exercises import EXERCISES, Exercise, flags, megatron, mindformers, mindformers_tree
+from checklist.exercises import EXERCISES, Exercise, flags, megatron, mindformers_tree
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Planted:
 
     def check(self, mended: Configuration | None = None) -> Checklist:
         """Both sides checked, with a candidate that is mended in the place of its own."""
-        sides = megatron(self.exercise.style, self.flags), mindformers(self.exercise.style, self.keys)
+        sides = self.exercise.sides(self.exercise.other)
         reference, candidate = sides if self.candidate == MINDFORMERS else sides[::-1]
         return check(reference, mended or candidate)
 
@@ -120,14 +120,11 @@ NO_WAY = {
 def test_what_a_side_reads_is_read_again_where_it_is_written() -> None:
     left: dict[str, set[str]] = {MEGATRON: set(), MINDFORMERS: set()}
     for exercise in EXERCISES:
-        row, other_flags = ROW[exercise.row], flags(exercise.other.get("FLAGS", ""))
-        other_keys = {key: value for key, value in exercise.other.items() if key != "FLAGS"}
-        agreeing = as_read(megatron(exercise.style, exercise.flags), NEWEST), as_read(mindformers(exercise.style, exercise.same), NEWEST)
-        differing = as_read(megatron(exercise.style, other_flags), NEWEST), as_read(mindformers(exercise.style, other_keys), NEWEST)
+        row, planted = ROW[exercise.row], {"FLAGS": "", **exercise.other}
+        agreeing, differing = ([as_read(side, NEWEST) for side in exercise.sides(keys)] for keys in (exercise.same, planted))
         for one, other, reference in zip(agreeing, differing, agreeing[::-1], strict=True):
             values = row.read(one), row.read(other)
-            if UNSET in (values[0].canonical, values[1].canonical) or same(values[0].canonical, values[1].canonical):
-                continue
-            if next(EditSearch(reference, {row.id: values}).ways(row, other), None) is None:
+            differs = UNSET not in (values[0].canonical, values[1].canonical) and not same(values[0].canonical, values[1].canonical)
+            if differs and next(EditSearch(reference, {row.id: values}).ways(row, other), None) is None:
                 left[one.side].add(row.id)
     assert left == {side: set(names.split()) for side, names in NO_WAY.items()}

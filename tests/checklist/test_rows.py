@@ -13,7 +13,7 @@ from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
 from align_hooks.messages import Side
-from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, flags, megatron, mindformers
+from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.shipped import rows
 
 BY_NAME = {row.id: row for row in ROWS}
@@ -30,12 +30,6 @@ def row_of(name: str, one: Configuration, other: Configuration) -> JudgedRow:
     return next(checked for checked in judge(one, other) if checked.row.id == name)
 
 
-def both(exercise: Exercise, keys: dict[str, Any]) -> tuple[Configuration, Configuration]:
-    """Both sides, the flags those of the keys where these bring their own."""
-    others = {key: value for key, value in keys.items() if key != "FLAGS"}
-    return megatron(exercise.style, flags(keys["FLAGS"]) if "FLAGS" in keys else exercise.flags), mindformers(exercise.style, others)
-
-
 @pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
 def test_the_bases_agree_in_everything_that_changes_the_result(style: str) -> None:
     checked = judge(megatron(style, {}), mindformers(style, {}))
@@ -46,7 +40,7 @@ def test_the_bases_agree_in_everything_that_changes_the_result(style: str) -> No
 @pytest.mark.parametrize("exercise", EXERCISES, ids=[f"{at}-{one.id}" for at, one in enumerate(EXERCISES)])
 def test_row(exercise: Exercise) -> None:
     row = BY_NAME[exercise.row]
-    agreeing = row_of(exercise.row, *both(exercise, exercise.same))
+    agreeing = row_of(exercise.row, *exercise.sides(exercise.same))
     if row.one_sided:
         assert agreeing.outcome in (RowOutcome.ALONE, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
@@ -54,7 +48,7 @@ def test_row(exercise: Exercise) -> None:
         assert agreeing.outcome in (RowOutcome.SAME, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
     assert agreeing.outcome in (RowOutcome.SAME, RowOutcome.BY_HAND), (agreeing.reference, agreeing.candidate, agreeing.why)
-    one, other = both(exercise, exercise.other)
+    one, other = exercise.sides(exercise.other)
     apart = row_of(exercise.row, one, other)
     expected = {
         Effect.RESULT: (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN)

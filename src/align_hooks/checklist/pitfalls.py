@@ -10,25 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from align_hooks.checklist import mindformers_models as models
 from align_hooks.checklist.canonical_values import UNSET, plain, same
 from align_hooks.checklist.edits import in_yaml
 from align_hooks.checklist.lookup import MODEL, is_new, is_since, known, model, value_of
-from align_hooks.checklist.mindformers_models import (
-    DEEPSEEK,
-    GONE,
-    INSTEAD,
-    LLAMA,
-    MLA,
-    NOT_IN_GRAPH,
-    OF_CLASS,
-    class_of,
-    default,
-    family,
-    ignored,
-    own_keys,
-    refused,
-    without_effect,
-)
 from align_hooks.checklist.resolver import ODD, Edits, as_accepted, type_of
 from align_hooks.checklist.resolvers.balancing import mindformers_weight
 from align_hooks.checklist.resolvers.experts import mindformers_experts
@@ -140,12 +125,12 @@ def _accumulation(c: Configuration) -> Iterator[Pitfall]:
 
 
 def _newer(c: Configuration) -> Iterator[Pitfall]:
-    kind = family(c)
-    for name in sorted(ignored(kind)):
+    kind = models.family(c)
+    for name in sorted(models.ignored(kind)):
         if MODEL + name in c.passed_over and (value := written_in_yaml(c, name)) is not None:
-            yield Pitfall(message("trap.ignored", place=value.where, name=name, instead=INSTEAD[name]), value)
-    of_family = without_effect(kind) - ignored(kind) if c.passed_over else set()
-    for name in (name for name in sorted({*NOT_IN_GRAPH, *of_family}) if name not in refused(kind) or not c.passed_over):
+            yield Pitfall(message("trap.ignored", place=value.where, name=name, instead=models.INSTEAD[name]), value)
+    of_family = models.without_effect(kind) - models.ignored(kind) if c.passed_over else set()
+    for name in (name for name in sorted({*models.NOT_IN_GRAPH, *of_family}) if name not in models.refused(kind) or not c.passed_over):
         if (value := written_in_yaml(c, name)) is not None and value.value:
             yield Pitfall(message("trap.no_effect", place=value.where, name=name), value)
     for name in CONTEXT if is_since(c.version, *NEWER_DEFAULTS) else ():
@@ -163,7 +148,7 @@ def _newer(c: Configuration) -> Iterator[Pitfall]:
     if (balances := _own(c, "moe_router_load_balancing_type")) is not None and balances.value == "gbs_aux_loss":
         yield from _forgets(c, balances)
     dropout = _own(c, "hidden_dropout")
-    if dropout is None and kind is not None and kind not in (*MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
+    if dropout is None and kind is not None and kind not in (*models.MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
         yield Pitfall(message("trap.hidden_dropout", source=c.source))
     asked = _own(c, "qk_layernorm")
     if kind in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
@@ -176,7 +161,7 @@ def _forgets(c: Configuration, balances: Value) -> Iterator[Pitfall]:
     kinds = [one.get("type") for one in listed.value if isinstance(one, dict)] if listed and isinstance(listed.value, list) else []
     if mindformers_weight(c) and listed is not None and "MFLossMonitor" not in kinds:
         yield Pitfall(message("trap.never_forgotten", place=balances.where), balances)
-    elif mindformers_weight(c) and value_of(c, model("num_nextn_predict_layers"), default("mtp_num_layers")):
+    elif mindformers_weight(c) and value_of(c, model("num_nextn_predict_layers"), models.default("mtp_num_layers")):
         yield Pitfall(message("trap.not_forgotten_further", place=balances.where), balances)
 
 
@@ -195,10 +180,10 @@ def _older(c: Configuration) -> Iterator[Pitfall]:
     optimizer = c.find(("optimizer.type",))
     if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay" and is_since(c.version, *WITHOUT_OPTIMIZER):
         yield Pitfall(message("trap.optimizer_gone", place=optimizer.where), optimizer)
-    if (padded := c.values.get(f"{MODEL}padded_vocab_size")) is not None and family(c) == LLAMA:
+    if (padded := c.values.get(f"{MODEL}padded_vocab_size")) is not None and models.family(c) == models.LLAMA:
         yield Pitfall(message("trap.padded_size", place=padded.where), padded)
     balanced = c.find(("moe_config.aux_loss_factor",))
-    if balanced is not None and (family(c) in (LLAMA, *DEEPSEEK)) and (mindformers_experts(c) or 0) > 1:
+    if balanced is not None and (models.family(c) in (models.LLAMA, *models.DEEPSEEK)) and (mindformers_experts(c) or 0) > 1:
         yield Pitfall(message("trap.no_auxiliary_loss", place=balanced.where), balanced)
     if (name := next((name for name in c.values if name.startswith(f"{MODEL}moe_config.")), None)) is not None:
         yield Pitfall(message("trap.overwritten", place=c.values[name].where, name=name), c.values[name])
@@ -239,11 +224,11 @@ MEANT = {
 
 def _unread(c: Configuration) -> Iterator[Pitfall]:
     """Yield the ignored keys, each with its place and the name that is read; none whose value holds anyhow."""
-    kind = class_of(c)
-    read = own_keys(kind, c.version) if kind else frozenset[str]()
+    kind = models.class_of(c)
+    read = models.own_keys(kind, c.version) if kind else frozenset[str]()
     of = {"kind": kind, "version": ".".join(c.version.split(".")[:2])}
-    if (last := GONE.get(kind)) is not None and is_since(c.version, 1, 6):
-        yield Pitfall(message("trap.no_class", place=c.values[OF_CLASS].where, last=last, **of), c.values[OF_CLASS])
+    if (last := models.GONE.get(kind)) is not None and is_since(c.version, 1, 6):
+        yield Pitfall(message("trap.no_class", place=c.values[models.OF_CLASS].where, last=last, **of), c.values[models.OF_CLASS])
         of["version"] = last
     unknown: list[str] = []
     for name, value in _lost(c) if kind else ():
@@ -348,23 +333,23 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
 def _betas(c: Configuration) -> Iterator[Refusal]:
     """Yield betas in a form that the optimizer's class does not accept."""
     edits = moved_betas(c)
-    refused = [key for key, value in edits.items() if value is UNSET]
-    if refused:
+    gone = [key for key, value in edits.items() if value is UNSET]
+    if gone:
         instead = ", ".join(f"{key}: {in_yaml(c.values[key].written if key in c.values else edits[key])}" for key in beta_keys(c))
-        kind, first = str(value_of(c, ("optimizer.type",), "AdamW")), c.values[refused[0]]
-        yield Refusal(message("trap.betas", place=first.where, kind=kind, names=all_of(*refused), instead=instead), first, edits)
+        kind, first = str(value_of(c, ("optimizer.type",), "AdamW")), c.values[gone[0]]
+        yield Refusal(message("trap.betas", place=first.where, kind=kind, names=all_of(*gone), instead=instead), first, edits)
 
 
 def _names(c: Configuration) -> Iterator[Refusal]:
     """Yield names whose presence ends the training of a newer model."""
     if not is_new(c) or not c.passed_over:
         return
-    for name in sorted(refused(family(c))):
+    for name in sorted(models.refused(models.family(c))):
         if (value := written_in_yaml(c, name)) is None:
             continue
         text = message("trap.refused_for_good", place=value.where, name=name)
         moved: Edits = {}
-        if (instead := INSTEAD.get(name)) is not None:
+        if (instead := models.INSTEAD.get(name)) is not None:
             text = message("trap.refused", place=value.where, name=name, instead=instead)
         if isinstance(instead, str) and MODEL + instead not in c.values and value.unknown is None:
             moved = {MODEL + instead: as_accepted(MODEL + instead, value.written, c)}
@@ -380,7 +365,7 @@ def _values(c: Configuration) -> Iterator[Refusal]:
             known = all_of(*values)
             yield Refusal(message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=known), value)
     grouped = c.values.get(f"{MODEL}moe_grouped_gemm")
-    if family(c) in ("qwen3_moe", "deepseek_v3") and grouped is not None and grouped.value is False:
+    if models.family(c) in ("qwen3_moe", "deepseek_v3") and grouped is not None and grouped.value is False:
         yield Refusal(message("trap.no_other_product", place=grouped.where), grouped, {f"{MODEL}moe_grouped_gemm": True})
 
 

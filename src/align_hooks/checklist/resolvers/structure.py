@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
+from align_hooks.checklist import mindformers_models as models
 from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling, Words, plain, text
 from align_hooks.checklist.lookup import (
     FFN,
@@ -22,18 +23,6 @@ from align_hooks.checklist.lookup import (
     is_older_core,
     model,
     value_of,
-)
-from align_hooks.checklist.mindformers_models import (
-    CHATGLM,
-    GPT2,
-    HEAD_DIM,
-    KEY_VALUE_HEADS,
-    LLAMA,
-    MLA,
-    OLDER,
-    OLDER_DEFAULTS,
-    default,
-    family,
 )
 from align_hooks.checklist.resolver import EditRequest, Edits, one_key, resolver
 from align_hooks.checklist.resolvers import mindspeed
@@ -61,10 +50,10 @@ def mindformers_ffn(c: Configuration) -> Setting:
     """Return ``intermediate_size``; older models compute it by ``multiple_of`` and ``ffn_dim_multiplier``, GPT-2 by ``expand_ratio``."""
     if (size := value_of(c, FFN)) is not UNSET:
         return size
-    if is_new(c) or family(c) not in (LLAMA, GPT2):
-        return default("ffn_hidden_size")(c)
-    hidden = value_of(c, model("hidden_size"), default("hidden_size"))
-    if family(c) == GPT2:
+    if is_new(c) or models.family(c) not in (models.LLAMA, models.GPT2):
+        return models.default("ffn_hidden_size")(c)
+    hidden = value_of(c, model("hidden_size"), models.default("hidden_size"))
+    if models.family(c) == models.GPT2:
         return hidden * value_of(c, model("expand_ratio"), 4) if are_numbers(hidden) else UNSET
     multiple, factor = value_of(c, model("multiple_of"), 256), value_of(c, model("ffn_dim_multiplier"), None)
     if not are_numbers(hidden, multiple):
@@ -82,7 +71,7 @@ def megatron_groups(c: Configuration) -> Setting:
 
 def mindformers_heads(c: Configuration) -> Setting:
     """Return the number of attention heads."""
-    return value_of(c, HEADS, default("num_attention_heads"))
+    return value_of(c, HEADS, models.default("num_attention_heads"))
 
 
 def mindformers_groups(c: Configuration) -> Setting:
@@ -90,7 +79,7 @@ def mindformers_groups(c: Configuration) -> Setting:
     if mindformers_mla(c):
         return mindformers_heads(c)
     if (groups := value_of(c, GROUPS)) is UNSET and are_numbers(heads := mindformers_heads(c)):
-        return UNSET if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
+        return UNSET if c.unread else models.KEY_VALUE_HEADS.get(models.family(c) or "", heads)
     return groups
 
 
@@ -119,9 +108,9 @@ def mindformers_head_dim(c: Configuration) -> Setting:
     """Return ``head_dim``, a newer family's default, or the hidden size divided by the heads."""
     if (size := value_of(c, model("head_dim", "kv_channels"))) is not UNSET or c.unread:
         return size
-    if (of_family := HEAD_DIM.get(family(c) or "")) is not None:
+    if (of_family := models.HEAD_DIM.get(models.family(c) or "")) is not None:
         return of_family
-    hidden, heads = value_of(c, model("hidden_size"), default("hidden_size")), mindformers_heads(c)
+    hidden, heads = value_of(c, model("hidden_size"), models.default("hidden_size")), mindformers_heads(c)
     return hidden // heads if are_numbers(hidden, heads) and heads else UNSET
 
 
@@ -138,12 +127,12 @@ def megatron_activation(c: Configuration) -> Setting:
 @resolver
 def mindformers_activation(c: Configuration) -> Setting:
     """Return ``hidden_act`` with ``gated_linear_unit``; older models have SwiGLU only, but for GPT-2."""
-    if not is_new(c) and family(c) != GPT2:
-        return "swiglu" if family(c) in (*OLDER, *OLDER_DEFAULTS) else UNSET
-    act = text(value_of(c, model("hidden_act"), default("hidden_act")))
-    if family(c) == GPT2:  # whose GELU is the one with the tangent
+    if not is_new(c) and models.family(c) != models.GPT2:
+        return "swiglu" if models.family(c) in (*models.OLDER, *models.OLDER_DEFAULTS) else UNSET
+    act = text(value_of(c, model("hidden_act"), models.default("hidden_act")))
+    if models.family(c) == models.GPT2:  # whose GELU is the one with the tangent
         return "gelu (tanh)" if act == "gelu" else act
-    gated = value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
+    gated = value_of(c, model("gated_linear_unit"), models.default("gated_linear_unit"))
     if UNSET in (act, gated):
         return UNSET
     if act in ("swiglu", "fusedswiglu") or (act in ("silu", "swish") and gated):
@@ -161,7 +150,7 @@ def megatron_gated(c: Configuration) -> Setting:
 def mindformers_gated(c: Configuration) -> Setting:
     """Return whether the MLP multiplies by a gate."""
     act = text(value_of(c, model("hidden_act"), ""))
-    return act in ("swiglu", "fusedswiglu") or value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
+    return act in ("swiglu", "fusedswiglu") or value_of(c, model("gated_linear_unit"), models.default("gated_linear_unit"))
 
 
 @mindformers_activation.writer
@@ -184,8 +173,8 @@ def megatron_qkv_bias(c: Configuration) -> Setting:
 
 def mindformers_qkv_bias(c: Configuration) -> Setting:
     """Return whether queries, keys and values have a bias: their own, or that of all linear layers of a newer model."""
-    own = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), default("add_qkv_bias"))
-    linear = value_of(c, model("add_bias_linear"), default("add_bias_linear")) if is_new(c) else False
+    own = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), models.default("add_qkv_bias"))
+    linear = value_of(c, model("add_bias_linear"), models.default("add_bias_linear")) if is_new(c) else False
     return UNSET if UNSET in (own, linear) else bool(own or linear)
 
 
@@ -197,8 +186,8 @@ def megatron_tied(c: Configuration) -> Setting:
 def mindformers_tied(c: Configuration) -> Setting:
     """Return ``tie_word_embeddings``; the training graph does not read the key that sounds like Megatron's."""
     opposite = value_of(c, model("untie_embeddings_and_output_weights"))
-    tied = value_of(c, model("tie_word_embeddings"), default("tie_word_embeddings"))
-    if family(c) in (*MLA, "telechat3"):
+    tied = value_of(c, model("tie_word_embeddings"), models.default("tie_word_embeddings"))
+    if models.family(c) in (*models.MLA, "telechat3"):
         return False
     return not opposite if tied is UNSET and opposite is not UNSET else tied
 
@@ -239,8 +228,8 @@ def no_multiple(reference: Configuration, candidate: Configuration) -> Words | N
 
 def mindformers_vocabulary(c: Configuration) -> Setting:
     """Return ``vocab_size``, the rows of the embedding; only ChatGLM2 calls it ``padded_vocab_size``."""
-    names = {CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(family(c), ("vocab_size",))
-    return value_of(c, model(*names), default("vocab_size"))
+    names = {models.CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(models.family(c), ("vocab_size",))
+    return value_of(c, model(*names), models.default("vocab_size"))
 
 
 def mindformers_rows(c: Configuration) -> Setting:
@@ -281,14 +270,14 @@ def mindformers_positions(c: Configuration) -> Setting:
 def _mindformers_kind(c: Configuration) -> Setting:
     """Return MindFormers' name of the positions, YaRN among them; ``rope_scaling`` of a newer model has its own."""
     scaling = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type")))
-    kind = text(value_of(c, model("position_embedding_type"), default("position_embedding_type")))
-    extended = value_of(c, model("extend_method"), default("extend_method"))
+    kind = text(value_of(c, model("position_embedding_type"), models.default("position_embedding_type")))
+    extended = value_of(c, model("extend_method"), models.default("extend_method"))
     if is_new(c):
         kind = kind if scaling is UNSET else scaling
         return "none" if kind in ("llama3", "linear", "dynamic") else kind  # positions are turned only where they are called rope or yarn
     if str(value_of(c, ("model.arch.type",), "")).startswith("Baichuan13B"):
         return "alibi"
-    return YARN if extended == YARN.upper() else default("position_embedding_type")(c)
+    return YARN if extended == YARN.upper() else models.default("position_embedding_type")(c)
 
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
@@ -357,8 +346,8 @@ def _table(name: str, values: Mapping[str, Setting]) -> Edits:
 
 def mindformers_mla(c: Configuration) -> Setting:
     """Return whether attention is latent; some families are nothing else."""
-    latent = value_of(c, model("multi_latent_attention"), default("multi_latent_attention"))
-    return True if family(c) in MLA and latent is UNSET else latent
+    latent = value_of(c, model("multi_latent_attention"), models.default("multi_latent_attention"))
+    return True if models.family(c) in models.MLA and latent is UNSET else latent
 
 
 def stretched(factor: Setting, scale: Setting) -> Setting:
@@ -399,8 +388,8 @@ def stretch_edits(request: EditRequest) -> Iterator[Edits]:
 
 def mindformers_qk_norm(c: Configuration) -> Setting:
     """Return whether queries and keys are normalised; Qwen3 does it whatever its YAML says."""
-    normalised = value_of(c, model("qk_layernorm", "use_qk_norm"), default("qk_layernorm"))
-    return True if family(c) in ("qwen3", "qwen3_moe") else normalised
+    normalised = value_of(c, model("qk_layernorm", "use_qk_norm"), models.default("qk_layernorm"))
+    return True if models.family(c) in ("qwen3", "qwen3_moe") else normalised
 
 
 positions = by_side(megatron_positions, mindformers_positions)
@@ -471,8 +460,8 @@ def latent_heads(reference: Configuration, candidate: Configuration) -> Words | 
 @resolver
 def mindformers_base(c: Configuration) -> Setting:
     """Return the base of rotary positions; of ChatGLM2 10000 times ``rope_ratio``, the only name that it reads."""
-    if family(c) != CHATGLM:
-        return value_of(c, model("theta", "rope_theta", "rotary_base"), default("rotary_base"))
+    if models.family(c) != models.CHATGLM:
+        return value_of(c, model("theta", "rope_theta", "rotary_base"), models.default("rotary_base"))
     ratio = value_of(c, model("rope_ratio"), 1)
     return CHATGLM_BASE * ratio if are_numbers(ratio) else UNSET
 
@@ -490,7 +479,7 @@ def mindformers_longest(c: Configuration) -> Setting:
     """Return how long sequences may be; of older models the sequence length where nothing is said."""
     if (longest := value_of(c, model("max_position_embedding", "max_position_embeddings"))) is not UNSET and longest:
         return longest
-    return default("max_position_embeddings")(c) if is_new(c) else value_of(c, model("seq_length"), default("seq_length"))
+    return models.default("max_position_embeddings")(c) if is_new(c) else value_of(c, model("seq_length"), models.default("seq_length"))
 
 
 def mindformers_original(c: Configuration) -> Setting:
@@ -498,11 +487,11 @@ def mindformers_original(c: Configuration) -> Setting:
     if (original := value_of(c, ORIGINAL)) is not UNSET:
         return original
     scaled = has(c, f"{MODEL}rope_scaling.")
-    return value_of(c, model("seq_length"), default("seq_length")) if scaled else mindformers_longest(c)
+    return value_of(c, model("seq_length"), models.default("seq_length")) if scaled else mindformers_longest(c)
 
 
 def dropout(c: Configuration) -> Setting:
     """Return the larger of the two rates."""
     of_mindformers, names = c.side == MINDFORMERS, ("attention_dropout", "hidden_dropout")
-    rates = [value_of(c, model(name), default(name)) if of_mindformers else value_of(c, (name,), 0.1) for name in names]
+    rates = [value_of(c, model(name), models.default(name)) if of_mindformers else value_of(c, (name,), 0.1) for name in names]
     return max(rates) if are_numbers(*rates) else rates[0]
