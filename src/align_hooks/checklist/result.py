@@ -331,16 +331,10 @@ def checked_side(configuration: Configuration, covered: frozenset[str], statisti
     notes += [*configuration.notes, *([configuration.by_a_run] if configuration.by_a_run is not None else [])]
     if not configuration.unread and (wrong := odd(configuration)):
         notes.append(message("note.of_no_family", why=sentences(*wrong)))
+    texts, recorded = tuple(pitfall.text for pitfall in pitfalls(configuration, covered)), configuration.facts is not None
+    refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration, covered))
     return CheckedSide(
-        configuration.side,
-        configuration.source,
-        tuple(notes),
-        tuple(pitfall.text for pitfall in pitfalls(configuration, covered)),
-        tuple(uncovered(configuration, covered)),
-        configuration.facts is not None,
-        tuple(refusals(configuration)),
-        statistics,
-        configuration.gaps,
+        configuration.side, configuration.source, tuple(notes), texts, names, recorded, refused, statistics, configuration.gaps
     )
 
 

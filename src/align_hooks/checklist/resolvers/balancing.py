@@ -185,9 +185,9 @@ def shares(c: Configuration) -> Setting:
     # labels are rolled, so fewer: MindFormers and core 0.12 divide by the main loss's where every token counts alike,
     # core 0.19 always by the rolled ones (process_mtp_loss)
     recorded = c.fact("training.per_token_loss")
-    same_batches = value_of(c, ("calculate_per_token_loss",), False) if recorded is None else recorded
+    alike = value_of(c, ("calculate_per_token_loss",), False) if recorded is None else recorded
     by_all = is_new(c) if c.side == MINDFORMERS else mindspeed.of_mindspeed(c) or is_older_core(c)
-    return Shares.ALL_TOKENS if same_batches is True and by_all else Shares.OWN_TOKENS
+    return Shares.ALL_TOKENS if alike is True and by_all else Shares.OWN_TOKENS
 
 
 shares.writer(no_edits)

@@ -80,8 +80,8 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
 
 def same_batches(statistics: BatchPair, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
     """Return that data need not agree where the recorded batches of two runs are the same; else None."""
-    _, same_batches = side_by_side(*statistics)
-    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*statistics)))) if same_batches else None
+    _, alike = side_by_side(*statistics)
+    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*statistics)))) if alike else None
 
 
 def path_of_megatron(c: Configuration) -> Setting:

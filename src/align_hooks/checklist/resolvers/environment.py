@@ -11,7 +11,7 @@ PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7
 
 
 def variable(name: str) -> Read:
-    """Return a reading of an environment variable; None where it is known not to be set."""
+    """Return a reader of an environment variable; None where it is known not to be set."""
 
     def read(c: Configuration) -> Setting:
         if (value := c.environment.get(name)) is None:
@@ -22,7 +22,7 @@ def variable(name: str) -> Read:
 
 
 def version(package: str) -> Read:
-    """Return a reading of a package with its version, as a record holds it."""
+    """Return a reader of a package with its version, as a record holds it."""
     return lambda c: f"{package} {c.fact('versions')[package]}" if package in (c.fact("versions") or {}) else UNSET
 
 

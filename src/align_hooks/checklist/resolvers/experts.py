@@ -31,8 +31,11 @@ def mindformers_experts(c: Configuration) -> Setting:
 
 @resolver
 def megatron_expert_layers(c: Configuration) -> Setting:
-    """Return which layers have experts; UNSET where that is not known."""
-    return in_runs(_in_megatron(c))
+    """Return which layers have experts by ``--moe-layer-freq``; none in a dense model, UNSET where that is not known."""
+    if mindspeed.of_mindspeed(c):
+        return in_runs(mindspeed.sparse_layers(c) if megatron_experts(c) else "")
+    layers = value_of(c, ("num_layers", "encoder_num_layers"))
+    return in_runs(_layers(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else "")
 
 
 @megatron_expert_layers.writer
@@ -45,8 +48,14 @@ def pattern_edits(request: EditRequest) -> Iterator[Edits]:
 
 @resolver
 def mindformers_expert_layers(c: Configuration) -> Setting:
-    """Return which layers have experts; UNSET where that is not known."""
-    return in_runs(_in_mindformers(c))
+    """Return which layers have experts by ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model, UNSET where not known."""
+    dense = value_of(c, model("first_k_dense_replace"), default("first_k_dense_replace")) if is_new(c) else _dense_at_first(c)
+    every, layers = value_of(c, model("moe_layer_freq"), 1), value_of(c, LAYERS, default("num_layers"))
+    if (experts := mindformers_experts(c)) in (None, UNSET):
+        return ExpertLayers() if experts is None else UNSET
+    if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
+        return in_runs("0" * int(dense) + "1" * int(layers - dense))
+    return in_runs(_layers(1 if family(c) == "qwen3_moe" else every, layers))
 
 
 @mindformers_expert_layers.writer
@@ -59,25 +68,6 @@ def expert_layers_edits(request: EditRequest) -> Iterator[Edits]:
 
 
 expert_layers = by_side(megatron_expert_layers, mindformers_expert_layers)
-
-
-def _in_megatron(c: Configuration) -> Setting:
-    """Return one digit a layer from ``--moe-layer-freq``; none in a dense model."""
-    if mindspeed.of_mindspeed(c):
-        return mindspeed.sparse_layers(c) if megatron_experts(c) else ""
-    layers = value_of(c, ("num_layers", "encoder_num_layers"))
-    return _layers(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else ""
-
-
-def _in_mindformers(c: Configuration) -> Setting:
-    """Return one digit a layer from ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model."""
-    dense = value_of(c, model("first_k_dense_replace"), default("first_k_dense_replace")) if is_new(c) else _dense_at_first(c)
-    every, layers = value_of(c, model("moe_layer_freq"), 1), value_of(c, LAYERS, default("num_layers"))
-    if (experts := mindformers_experts(c)) in (None, UNSET):
-        return "" if experts is None else UNSET
-    if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
-        return "0" * int(dense) + "1" * int(layers - dense)
-    return _layers(1 if family(c) == "qwen3_moe" else every, layers)
 
 
 def _dense_at_first(c: Configuration) -> Setting:
@@ -205,7 +195,7 @@ def mindformers_normalised(c: Configuration) -> Setting:
 
 
 def listed_loss(kind: str) -> Read:
-    """Return a reading of the weight of one kind of load-balancing loss, which only DeepSeek's older models add."""
+    """Return a reader of the weight of one kind of load-balancing loss, which only DeepSeek's older models add."""
 
     def read(c: Configuration) -> Setting:
         kinds, weights = (value_of(c, (f"moe_config.aux_loss_{name}",), []) for name in ("types", "factors"))

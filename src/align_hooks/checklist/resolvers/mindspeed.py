@@ -117,7 +117,7 @@ def all_dimensions(c: Configuration) -> Setting:
 
 
 def yarn_scale(name: str, otherwise: float | Read) -> Read:
-    """Return a reading of a scale of YaRN, which MindSpeed-LLM names otherwise."""
+    """Return a reader of a scale of YaRN, which MindSpeed-LLM names otherwise."""
     return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), otherwise)
 
 
@@ -148,7 +148,7 @@ def weights_scale(c: Configuration) -> Setting:
 
 
 def groups(name: str) -> Read:
-    """Return a reading of the groups of experts, or of those chosen: some types of routing read none, one has a group a rank."""
+    """Return a reader of the groups of experts, or of those chosen: some types of routing read none, one has a group a rank."""
 
     def read(c: Configuration) -> Setting:
         kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss") if of_mindspeed(c) else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from align_hooks.checklist.canonical_values import UNSET, Dynamic, Switched, Words, dtype
 from align_hooks.checklist.lookup import are_numbers, has, is_new, is_on, model, value_of
 from align_hooks.checklist.mindformers_models import default
-from align_hooks.checklist.resolver import EditRequest, Edits, one_key, resolver
+from align_hooks.checklist.resolver import EditRequest, Edits, Resolver, one_key, resolver
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -17,10 +17,8 @@ def megatron_compute(c: Configuration) -> Setting:
     return "bfloat16" if value_of(c, ("bf16",), False) is True else "float16" if value_of(c, ("fp16",), False) is True else "float32"
 
 
-@resolver
-def half_precision(c: Configuration) -> Setting:
-    """Return the type of computation, by two switches that are given together."""
-    return megatron_compute(c)
+half_precision = Resolver(megatron_compute)
+"""The type of computation, by two switches that are given together."""
 
 
 @half_precision.writer

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from align_hooks.checklist.canonical_values import UNSET, OwnRates, Words
-from align_hooks.checklist.lookup import are_numbers, has, value_of
+from align_hooks.checklist.lookup import are_numbers, by_side, has, value_of
 from align_hooks.checklist.resolver import EditRequest, Edits, resolver
 from align_hooks.checklist.resolvers.data import LOADER
 from align_hooks.checklist.resolvers.layout import megatron_global_batch, mindformers_global_batch
@@ -73,18 +73,18 @@ def megatron_steps(c: Configuration) -> Setting:
 
 def ends_earlier(*sides: Configuration) -> Words | None:
     """Return which side makes fewer steps, and whether its schedule is as long; None where that is not known."""
-    lengths = [mindformers_steps(c) if c.side == MINDFORMERS else megatron_steps(c) for c in sides]
+    lengths = [*map(by_side(megatron_steps, mindformers_steps), sides)]
     if not are_numbers(*lengths) or lengths[0] == lengths[1]:
         return None
-    schedules = [length_of_schedule(c) if c.side == MINDFORMERS else megatron_decay_length(c) for c in sides]
+    schedules = [*map(by_side(megatron_decay_length, length_of_schedule), sides)]
     first, steps = min(zip(Side, lengths, strict=True), key=lambda side: side[1])
     return message("harmless.ends_earlier" if schedules[0] == schedules[1] else "harmless.schedule_ends_earlier", side=first, steps=steps)
 
 
 def samples(c: Configuration) -> Setting:
     """Return the samples of a run: its steps, each of a full batch; the value as written where the batch is not known."""
-    readings = (mindformers_steps, mindformers_global_batch) if c.side == MINDFORMERS else (megatron_steps, megatron_global_batch)
-    steps, batch = (read(c) for read in readings)
+    steps = by_side(megatron_steps, mindformers_steps)(c)
+    batch = by_side(megatron_global_batch, mindformers_global_batch)(c)
     if are_numbers(steps, batch):
         return steps * batch
     written, epochs = value_of(c, ("train_dataset.data_loader.sizes", "train_samples")), value_of(c, ("runner_config.epochs",), 1)

@@ -6,7 +6,7 @@ from functools import partial
 
 from align_hooks.checklist.canonical_values import UNSET, Hidden
 from align_hooks.checklist.lookup import Read, model
-from align_hooks.checklist.resolvers import data as readings
+from align_hooks.checklist.resolvers import data
 from align_hooks.checklist.resolvers.data import LOADER
 from align_hooks.checklist.row import CheckRow, Effect, Explain, RowGroup, SideSpec, ToCanonical, Worded
 from align_hooks.configuration.values import Setting
@@ -24,10 +24,10 @@ def loading(name: str, otherwise: Setting, *keys: str, form: ToCanonical | None 
     return harmless(name, SideSpec((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(name: str, *keys: str, read: Read | None = None, harmless_if: Explain = readings.replayed) -> CheckRow:
+def documents(name: str, *keys: str, read: Read | None = None, harmless_if: Explain = data.replayed) -> CheckRow:
     """Return the row of what the end of a document within a sample does."""
     names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
-    mindformers = SideSpec(names, otherwise, read, cannot=readings.keeps_documents)
+    mindformers = SideSpec(names, otherwise, read, cannot=data.keeps_documents)
     return row(name, SideSpec((name,), False), mindformers, harmless_if=harmless_if)
 
 
@@ -35,28 +35,28 @@ DATA = (
     row(
         "seq_length",
         SideSpec(("seq_length", "encoder_seq_length")),
-        SideSpec((f"{LOADER}.config.seq_length", *model("seq_length"), readings.HANDLERS), read=readings.sequence),
+        SideSpec((f"{LOADER}.config.seq_length", *model("seq_length"), data.HANDLERS), read=data.sequence),
         fact="training.sequence_length",
     ),
     row("decoder_seq_length", SideSpec(("decoder_seq_length",), None), SideSpec(fixed=None, note=message("note.no_second_stack"))),
     harmless("retriever_seq_length", SideSpec(("retriever_seq_length",), None), SideSpec(fixed=None, note=message("note.no_retriever"))),
     row(
         "data_path",
-        SideSpec(("data_path", "train_data_path", "mock_data"), read=readings.path_of_megatron),
-        SideSpec(readings.PATHS, read=readings.path_of_mindformers),
-        form=readings.blend,
-        harmless_if=readings.replayed,
-        uncertain_if=readings.other_format,
-        batches=readings.same_batches,
+        SideSpec(("data_path", "train_data_path", "mock_data"), read=data.path_of_megatron),
+        SideSpec(data.PATHS, read=data.path_of_mindformers),
+        form=data.blend,
+        harmless_if=data.replayed,
+        uncertain_if=data.other_format,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     row(
         "split",
-        SideSpec(("split",), writer=readings.split_edits),
-        SideSpec((f"{LOADER}.config.split",), writer=readings.split_edits),
-        form=readings.shares,
-        harmless_if=readings.replayed,
-        batches=readings.same_batches,
+        SideSpec(("split",), writer=data.split_edits),
+        SideSpec((f"{LOADER}.config.split",), writer=data.split_edits),
+        form=data.shares,
+        harmless_if=data.replayed,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     row(
@@ -64,39 +64,37 @@ DATA = (
         SideSpec(("seed",), 1234, note=message("note.shuffles_by_seed")),
         SideSpec(
             (f"{LOADER}.config.seed",),
-            readings.seed_of_data,
+            data.seed_of_data,
             beside=("train_dataset.seed", "seed", f"{LOADER}.shuffle"),
-            writer=readings.seed_of_data_edits,
+            writer=data.seed_of_data_edits,
         ),
-        harmless_if=readings.other_rule,
-        batches=readings.same_batches,
+        harmless_if=data.other_rule,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     row(
         "shuffle",
         SideSpec(
-            ("dataloader_type", "is_instruction_dataset", "no_shuffle"),
-            read=readings.megatron_order,
-            note=message("note.shuffled_by_its_seed"),
+            ("dataloader_type", "is_instruction_dataset", "no_shuffle"), read=data.megatron_order, note=message("note.shuffled_by_its_seed")
         ),
-        SideSpec((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",)),
+        SideSpec((f"{LOADER}.shuffle",), read=data.mindformers_order, beside=(f"{LOADER}.type",)),
         form=None,
-        harmless_if=readings.replayed,
-        batches=readings.same_batches,
+        harmless_if=data.replayed,
+        batches=data.same_batches,
         way_out=message("way_out.shuffle"),
         by_hand=BATCHES,
     ),
-    documents("reset_position_ids", harmless_if=readings.ids_unread),
-    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets),
+    documents("reset_position_ids", harmless_if=data.ids_unread),
+    documents("reset_attention_mask", *data.RESETS, *model("use_eod_attn_mask_compression"), read=data.resets),
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",
         SideSpec(("vocab_file", "tokenizer_model", "tokenizer_name_or_path"), None),
         SideSpec(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
-        form=readings.blend,
+        form=data.blend,
         by_hand=message("by_hand.batches_decoded"),
     ),
-    loading("merge_file", None, "processor.tokenizer.merges_file", form=readings.blend),
+    loading("merge_file", None, "processor.tokenizer.merges_file", form=data.blend),
     loading("tokenizer_type", None, "processor.tokenizer.type", by_hand=message("by_hand.batches_decoded")),
     harmless("bos_token_id", SideSpec(note=OF_TOKENIZER), SideSpec(model("bos_token_id"), None), by_hand=IDS_OCCUR),
     harmless(
@@ -108,20 +106,20 @@ DATA = (
     row(
         "pad_token_id",
         SideSpec(fixed=Hidden(), note=message("note.hides_nothing")),
-        SideSpec(model("pad_token_id", "eos_token_id"), read=readings.hidden, note=message("note.hides"), beside=readings.MASKS),
+        SideSpec(model("pad_token_id", "eos_token_id"), read=data.hidden, note=message("note.hides"), beside=data.MASKS),
         form=None,
-        harmless_if=readings.no_such_token,
-        batches=readings.counted,
+        harmless_if=data.no_such_token,
+        batches=data.counted,
         way_out=message("way_out.hidden"),
         by_hand=message("by_hand.hidden"),
     ),
     row(
         Worded("padding_of_the_data"),
-        SideSpec(("null_tokenizer_pad_id", "tokenizer_type"), read=readings.padding_of_megatron, note=message("note.padding_of_the_data")),
-        SideSpec((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
-        form=readings.no_padding,
-        harmless_if=readings.replayed,
-        batches=readings.same_batches,
+        SideSpec(("null_tokenizer_pad_id", "tokenizer_type"), read=data.padding_of_megatron, note=message("note.padding_of_the_data")),
+        SideSpec((f"{LOADER}.config.pad",), data.padding_of_mindformers, note=message("note.padding_of_the_data")),
+        form=data.no_padding,
+        harmless_if=data.replayed,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     harmless(
