@@ -60,7 +60,7 @@ class JudgedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RowJudgement:
     """How two sides compare in a row."""
 
     outcome: RowOutcome
@@ -132,10 +132,10 @@ def _judge(row: CheckRow, reference: Configuration, candidate: Configuration, va
     advised = (
         () if kept else tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.canonical))
     )
-    judged = Judgement(RowOutcome.SAME)
+    judged = RowJudgement(RowOutcome.SAME)
     if row.one_sided and reference.side != candidate.side:
         by_hand = row.by_hand and known[:1] in ([], [None])
-        judged = Judgement(RowOutcome.BY_HAND if by_hand else RowOutcome.ALONE if known else RowOutcome.UNUSED)
+        judged = RowJudgement(RowOutcome.BY_HAND if by_hand else RowOutcome.ALONE if known else RowOutcome.UNUSED)
     elif len(known) < 2 or not same(*known):
         judged = _judge_difference(row, (reference, ours), (candidate, theirs), statistics)
     if asked is None and judged.outcome in (RowOutcome.DIFFERENT, RowOutcome.ROUNDING, RowOutcome.UNKNOWN):
@@ -152,27 +152,27 @@ def weighed(checked: JudgedRow, alike: bool | None) -> JudgedRow:
     return checked
 
 
-def _judge_difference(row: CheckRow, ours: ReadSide, theirs: ReadSide, statistics: BatchPair) -> Judgement:
+def _judge_difference(row: CheckRow, ours: ReadSide, theirs: ReadSide, statistics: BatchPair) -> RowJudgement:
     """Return how a row comes out whose values are not the same."""
     (reference, one), (candidate, other) = ours, theirs
     seen = answer(row.batches, statistics, reference, candidate) if any(statistics) else None
     if why := answer(row.harmless_if, reference, candidate) or (seen.words if seen is not None and seen.harmless else None):
-        return Judgement(RowOutcome.HARMLESS, why)
+        return RowJudgement(RowOutcome.HARMLESS, why)
     if UNSET in (one.canonical, other.canonical):
         implied_by = answer(row.implied_by, reference, candidate)
-        return Judgement(RowOutcome.DIFFERENT, implied_by) if implied_by is not None else _judge_unknown(row, ours, theirs)
+        return RowJudgement(RowOutcome.DIFFERENT, implied_by) if implied_by is not None else _judge_unknown(row, ours, theirs)
     if row.effect is Effect.NOTHING:
-        return Judgement(RowOutcome.HARMLESS, message("why.no_number"))
+        return RowJudgement(RowOutcome.HARMLESS, message("why.no_number"))
     if (unknown := missing(row, reference, candidate)) is not None:
         return _undecided(row, unknown)
     words = row.describe(one.canonical, other.canonical) if row.describe is not None else None
     if row.effect is Effect.ROUNDING:
-        return Judgement(RowOutcome.ROUNDING, words)
+        return RowJudgement(RowOutcome.ROUNDING, words)
     if (gap := _gap(row, ours, theirs)) is not None:
-        return Judgement(RowOutcome.UNKNOWN, message("why.gap", gap=gap))
+        return RowJudgement(RowOutcome.UNKNOWN, message("why.gap", gap=gap))
     if doubt := answer(row.uncertain_if, reference, candidate):
-        return Judgement(RowOutcome.BY_HAND, doubt)
-    return Judgement(RowOutcome.DIFFERENT, words or (seen.words if seen is not None else None))
+        return RowJudgement(RowOutcome.BY_HAND, doubt)
+    return RowJudgement(RowOutcome.DIFFERENT, words or (seen.words if seen is not None else None))
 
 
 def _gap(row: CheckRow, *sides: ReadSide) -> Argument:
@@ -186,30 +186,30 @@ def _gap(row: CheckRow, *sides: ReadSide) -> Argument:
     return None
 
 
-def _judge_unknown(row: CheckRow, *sides: ReadSide) -> Judgement:
+def _judge_unknown(row: CheckRow, *sides: ReadSide) -> RowJudgement:
     """Return how a row comes out that a side does not say."""
     why = next((value.why for _, value in sides if value.why), None)
     silent = [(side, configuration) for side, (configuration, value) in zip(Side, sides, strict=True) if value.canonical is UNSET]
     if not why and len(silent) == 2:
-        return Judgement(RowOutcome.BY_HAND if row.by_hand else RowOutcome.UNUSED)
+        return RowJudgement(RowOutcome.BY_HAND if row.by_hand else RowOutcome.UNUSED)
     if why or row.by_hand or row.effect is not Effect.RESULT:
         return _undecided(row, why)
     side, configuration = silent[0]
     keys = row.spec(configuration).keys
     fit = usable(keys, configuration)
     if (key := next((key for key in keys if key in fit), None)) is None:
-        return Judgement(RowOutcome.UNKNOWN, message("why.untold", side=side))
+        return RowJudgement(RowOutcome.UNKNOWN, message("why.untold", side=side))
     name = named(key, configuration.side).removeprefix(MODEL)
-    return Judgement(RowOutcome.UNKNOWN, message("why.untold_would", side=side, name=name), side)
+    return RowJudgement(RowOutcome.UNKNOWN, message("why.untold_would", side=side, name=name), side)
 
 
-def _undecided(row: CheckRow, why: Argument) -> Judgement:
+def _undecided(row: CheckRow, why: Argument) -> RowJudgement:
     """Return how a row comes out where something that decides is not known."""
     if row.by_hand:
-        return Judgement(RowOutcome.BY_HAND, why)
+        return RowJudgement(RowOutcome.BY_HAND, why)
     if row.effect is Effect.RESULT:
-        return Judgement(RowOutcome.UNKNOWN, why)
-    return Judgement(RowOutcome.HARMLESS, why or message("why.no_result"))
+        return RowJudgement(RowOutcome.UNKNOWN, why)
+    return RowJudgement(RowOutcome.HARMLESS, why or message("why.no_result"))
 
 
 def _keeps(advice: Recommendation | None, canonical: Setting) -> bool:
