@@ -84,7 +84,7 @@ IMPORTED_ONLY_BY = {
     "align_hooks.ms_side": "ms_side",
     THIRD: "oracle cli.arbitrate",
     "align_hooks.report.frame": "report.page report.run_page report.check_page report.watch_page",
-    "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.belongs",
+    "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.family_match",
 }
 """Library or package to the packages and modules that import it."""
 
@@ -219,7 +219,7 @@ IMPORTS_OF_OURS = {
         comparison.health comparison.metrics.limits comparison.metrics.model_positions comparison.control_band.signed_drift
         comparison.settings.recorded comparison.arbitration
         comparison.control_band.watching comparison.optimizer.zero_lr
-        checklist.side_value checklist.change checklist.judge checklist.result checklist.row checklist.uncovered
+        checklist.canonical_values checklist.edits checklist.lookup checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
         record.inventory record.format.layout record.format.schema record.write.atomic
     """,
@@ -305,8 +305,8 @@ ATTACHES = {
 
 @pytest.mark.parametrize(("statement", "attaches_and_loads"), every(4, ATTACHES.items()))
 def test_only_the_side_itself_attaches_where_a_variable_is_set(statement: str, attaches_and_loads: tuple[bool, bool]) -> None:
-    looks = "import sys, wrapt.importer as importer\nprint((bool(importer._post_import_hooks), 'mindspore' in sys.modules))"
-    assert fresh(f"{statement}\n{looks}", ALIGN_HOOKS_LOCAL_NORMS="all").stdout == f"{attaches_and_loads}\n"
+    statistics = "import sys, wrapt.importer as importer\nprint((bool(importer._post_import_hooks), 'mindspore' in sys.modules))"
+    assert fresh(f"{statement}\n{statistics}", ALIGN_HOOKS_LOCAL_NORMS="all").stdout == f"{attaches_and_loads}\n"
 
 
 def test_the_import_form_refuses_an_unknown_variable() -> None:

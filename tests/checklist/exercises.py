@@ -101,6 +101,11 @@ class Exercise:
     def id(self) -> str:
         return f"{self.row} ({self.style})" if self.style != OLD else self.row
 
+    def sides(self, keys: dict[str, Any]) -> tuple[Configuration, Configuration]:
+        """Both sides, the flags those of the keys where these bring their own."""
+        others = {key: value for key, value in keys.items() if key != "FLAGS"}
+        return megatron(self.style, flags(keys["FLAGS"]) if "FLAGS" in keys else self.flags), mindformers(self.style, others)
+
 
 def megatron(style: str, flags: dict[str, Any]) -> Configuration:
     """Megatron's side of a base with an exercise's flags on it."""

@@ -10,9 +10,10 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from align_hooks.checklist.judge import RowOutcome
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from align_hooks.checklist.judge import RowOutcome
 from align_hooks.configuration.values import MINDFORMERS
 from checklist.table import PAGE
 from checklist.test_closed_loop import ALL, differing
@@ -44,7 +45,7 @@ def closed() -> tuple[int, int, dict[str, bool]]:
     clean, all_of_them, rows = 0, 0, dict[str, bool]()
     for case in ALL:
         before = case.check()
-        told = [one for one in before.of(RowOutcome.DIFFERENT) if one.change is not None and one.change.keeps]
+        told = [one for one in before.of(RowOutcome.DIFFERENT) if one.change is not None and one.change.is_safe]
         if not any(one.row.id == case.exercise.row for one in told):
             continue
         with tempfile.TemporaryDirectory() as folder:

@@ -4,11 +4,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from align_hooks.checklist.row import UNSET, CheckRow, Says
+from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.row import CheckRow, SideSpec
 from align_hooks.checklist.tables import GROUPS, ROWS
 from align_hooks.checklist.tables.structure import ALONE
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from align_hooks.configuration.megatron import RENAMED
 from align_hooks.messages import Argument, rendered
 from checklist.exercises import EXERCISES
@@ -23,13 +25,13 @@ def flag(attribute: str) -> str:
     return "--" + next((name for name, (renamed, _) in RENAMED.items() if renamed == attribute), attribute).replace("_", "-")
 
 
-def side(says: Says, keys: list[str]) -> str:
+def side(spec: SideSpec, keys: list[str]) -> str:
     """One side of a row: names, what holds without them, and what is to be known."""
-    if says.fixed is not UNSET:
-        return f"always {says.fixed}" + (f" ({rendered(says.note)})" if says.note is not None else "")
+    if spec.fixed is not UNSET:
+        return f"always {spec.fixed}" + (f" ({rendered(spec.note)})" if spec.note is not None else "")
     names = ", ".join(f"`{key}`" for key in dict.fromkeys(keys))
-    default = "" if says.default is UNSET or callable(says.default) or says.default is None else f"else {says.default}"
-    return "; ".join(filter(None, (names, default, rendered(says.note)))) or "–"
+    default = "" if spec.default is UNSET or callable(spec.default) or spec.default is None else f"else {spec.default}"
+    return "; ".join(filter(None, (names, default, rendered(spec.note)))) or "–"
 
 
 def line(row: CheckRow) -> str:

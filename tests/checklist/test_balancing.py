@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Action
+from align_hooks.checklist.canonical_values import Counts, Shares
+from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import RowOutcome
-from align_hooks.checklist.meaning import Counts, Shares
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED, Checklist, check
 from align_hooks.configuration.recorded import recorded
 from align_hooks.messages import message
@@ -81,7 +81,7 @@ def test_over_all_ranks_of_an_unknown_number_nothing_is_told() -> None:
     flags = AUX | {"moe-router-load-balancing-type": "global_aux_loss", "global-batch-size": 4}
     keys = OF_MINDFORMERS | rows(1) | {"m.moe_router_load_balancing_type": "gbs_aux_loss"}
     found = check(megatron(EXPERTS, flags), mindformers(EXPERTS, keys))
-    assert {one.row.id for one in found.of(RowOutcome.NOT_TOLD)} == {"aux_loss_factor", "load_balancing_type"}
+    assert {one.row.id for one in found.of(RowOutcome.UNKNOWN)} == {"aux_loss_factor", "load_balancing_type"}
     assert found.exit_code == UNDECIDED
 
 
@@ -96,7 +96,7 @@ def test_over_all_ranks_of_an_unknown_number_nothing_is_told() -> None:
 )
 def test_what_is_counted_over_a_step_is_forgotten_by_a_callback(keys: dict[str, Any], told: str) -> None:
     other = mindformers(LATENT, OF_MINDFORMERS | {"m.moe_router_load_balancing_type": "gbs_aux_loss"} | keys)
-    found = [trap for trap in ids(check(megatron(LATENT, AUX), other).sides[1].traps) if "forgotten" in trap]
+    found = [pitfall for pitfall in ids(check(megatron(LATENT, AUX), other).sides[1].pitfalls) if "forgotten" in pitfall]
     assert found == ([told] if told else [])
 
 
@@ -108,7 +108,7 @@ def test_a_record_of_an_older_core_counted_what_was_chosen() -> None:
     for version, counts in (("0.12.3", Counts.AS_ROUTED), ("0.19.2", Counts.BY_SCORES)):
         facts = {"side": "torch", "arguments": arguments, "versions": {"megatron-core": version}}
         found = check(recorded(facts, "run"), mindformers(LATENT, OF_MINDFORMERS))
-        assert row(found, "choices_that_this_loss_counts").reference.meaning is counts
+        assert row(found, "choices_that_this_loss_counts").reference.canonical is counts
 
 
 def test_the_loss_of_further_tokens_where_every_token_counts_alike() -> None:
@@ -118,7 +118,7 @@ def test_the_loss_of_further_tokens_where_every_token_counts_alike() -> None:
     ours, theirs = {"calculate-per-token-loss": ""}, {"calculate_per_token_loss": True}
     alike = check(megatron(LATENT, flags | ours), mindformers(LATENT, keys | theirs))
     assert (alike.differing, alike.exit_code) == ([name], DIFFERS)
-    assert row(alike, name).candidate.meaning is Shares.ALL_TOKENS
+    assert row(alike, name).candidate.canonical is Shares.ALL_TOKENS
     change = row(alike, name).change
     assert (change.action, change.value) == (Action.BOTH_SIDES, message("way_out.no_loss_of_every_token_alike"))
     assert check(megatron(LATENT, ours), mindformers(LATENT, theirs)).exit_code == CLEAN

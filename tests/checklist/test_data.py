@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.checklist.change import Action
+from align_hooks.checklist.canonical_values import Order
+from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
-from align_hooks.checklist.meaning import Order
 from align_hooks.checklist.result import Checklist, as_read, check
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import message
@@ -27,8 +26,8 @@ def of(text: str) -> dict[str, Any]:
     return NO_TABLE | keys(text.replace("L.", f"{LOADER}."))
 
 
-def checked(flags: dict[str, Any], text: str, *looks: BatchStatistics | None) -> Checklist:
-    return check(megatron(OLD, flags), mindformers(OLD, of(text)), (looks[0], looks[1]) if looks else (None, None))
+def checked(flags: dict[str, Any], text: str, *statistics: BatchStatistics | None) -> Checklist:
+    return check(megatron(OLD, flags), mindformers(OLD, of(text)), (statistics[0], statistics[1]) if statistics else (None, None))
 
 
 # --- names of files ---
@@ -82,18 +81,18 @@ def orders() -> list[Any]:
 def test_each_reader_shuffles_or_does_not(reader: str, shuffle: str, version: str, order: str) -> None:
     told = f", L.shuffle: {shuffle}" if shuffle else ""
     side = as_read(mindformers(OLD, of(f"L.type: {reader}, L.dataset_dir: /mnt/wiki{told}")), version)
-    held = read_row(ROW["shuffle"], side)
+    held = ROW["shuffle"].read(side)
     assert held.shown == (Order(order) if order else "–")
 
 
 @pytest.mark.parametrize(("kind", "order"), [(None, Order.OF_THE_DATA), ("single", Order.OF_THE_DATA), ("cyclic", Order.CYCLIC)])
 def test_megatrons_order_is_that_of_its_data_set(kind: str | None, order: Order) -> None:
-    assert read_row(ROW["shuffle"], megatron(OLD, {"dataloader-type": kind})).meaning is order
+    assert ROW["shuffle"].read(megatron(OLD, {"dataloader-type": kind})).canonical is order
     assert row(check(megatron(OLD, {"dataloader-type": "external"}), mindformers(OLD, {})), "shuffle").outcome is RowOutcome.BY_HAND
 
 
-def shuffled(text: str = "", *looks: BatchStatistics | None) -> JudgedRow:
-    return row(checked({}, f"L.type: MindDataset, L.dataset_dir: /mnt/wiki.mindrecord{text}", *looks), "shuffle")
+def shuffled(text: str = "", *statistics: BatchStatistics | None) -> JudgedRow:
+    return row(checked({}, f"L.type: MindDataset, L.dataset_dir: /mnt/wiki.mindrecord{text}", *statistics), "shuffle")
 
 
 def test_a_reader_that_shuffles_is_a_difference_and_what_is_told_mends_it() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Action
+from align_hooks.checklist.canonical_values import Spread
+from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
-from align_hooks.checklist.meaning import Spread
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.values import Configuration
 from align_hooks.messages import message, rendered
@@ -44,14 +44,14 @@ def first_weights(one: Configuration, other: Configuration) -> JudgedRow:
 @pytest.mark.parametrize(("flags", "spread"), MEGATRON.values(), ids=MEGATRON)
 def test_megatron(flags: dict[str, Any], spread: Spread) -> None:
     found = first_weights(megatron(NEW, flags), mindformers(NEW, RANDOM))
-    assert found.reference.meaning is spread
+    assert found.reference.canonical is spread
     assert (found.outcome is RowOutcome.SAME) is (spread is Spread.BY_DEPTH)
 
 
 @pytest.mark.parametrize(("style", "keys", "spread"), MINDFORMERS.values(), ids=MINDFORMERS)
 def test_mindformers(style: str, keys: dict[str, Any], spread: Spread) -> None:
     found = first_weights(megatron(style, {}), mindformers(style, keys | RANDOM))
-    assert found.candidate.meaning is spread
+    assert found.candidate.canonical is spread
     assert found.outcome is (RowOutcome.SAME if spread is Spread.BY_DEPTH else RowOutcome.DIFFERENT)
 
 
@@ -78,7 +78,7 @@ def test_where_both_sides_load_weights_it_does_no_harm(style: str) -> None:
 def test_weights_with_a_spread_of_their_own_are_not_told() -> None:
     rules = {"m.param_init_std_rules": [{"target": ".*", "init_method_std": 0.1}]}
     found = first_weights(megatron(NEW, {}), mindformers(NEW, rules))
-    assert (found.outcome, found.why) == (RowOutcome.NOT_TOLD, message("untold.initialised_by_name", name="param_init_std_rules"))
+    assert (found.outcome, found.why) == (RowOutcome.UNKNOWN, message("untold.initialised_by_name", name="param_init_std_rules"))
     assert first_weights(megatron(EXPERTS, {}), mindformers(EXPERTS, rules)).outcome is RowOutcome.HARMLESS
 
 
@@ -91,7 +91,7 @@ def test_two_sides_of_one_framework_agree() -> None:
 def test_of_mindspeed_it_is_megatrons() -> None:
     words = "torchrun pretrain_gpt.py --num-layers 2 --use-mcore-models --noop-layers 1 --moe-tp-extend-ep"
     found = first_weights(read_command(words, {}), mindformers(NEW, RANDOM))
-    assert (found.reference.meaning, found.outcome) == (Spread.BY_DEPTH, RowOutcome.SAME)
+    assert (found.reference.canonical, found.outcome) == (Spread.BY_DEPTH, RowOutcome.SAME)
 
 
 def source(package: str, file: str) -> str:

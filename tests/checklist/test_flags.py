@@ -2,11 +2,9 @@
 
 import pytest
 
+from align_hooks.checklist.canonical_values import UNSET, ValueOrigin, same
 from align_hooks.checklist.judge import RowOutcome, judge
-from align_hooks.checklist.meaning import ValueOrigin
 from align_hooks.checklist.result import check
-from align_hooks.checklist.row import UNSET
-from align_hooks.checklist.side_value import read_row, same
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import CHOICES, FLAGS
 from checklist.exercises import EXPERTS, LATENT, OLD, megatron, mindformers, row, to_change
@@ -19,14 +17,14 @@ STYLES = [OLD, *(pytest.param(style, marks=pytest.mark.slow) for style in (EXPER
 @pytest.mark.parametrize("style", STYLES)
 def test_a_row_names_each_flag_that_decides_it_and_leaving_that_out_mends_it(style: str) -> None:
     base = megatron(style, {})
-    held = {one.id: read_row(one, base).meaning for one in ROWS}
+    held = {one.id: one.read(base).canonical for one in ROWS}
     tried, silent = 0, []
     for flag in FLAGS.keys() - {name.replace("_", "-") for name in base.values}:
         for value in CHOICES.get(flag) or VALUES[FLAGS[flag]]:
             candidate = megatron(style, {flag: value})
-            values = {one.id: read_row(one, candidate) for one in ROWS}
+            values = {one.id: one.read(candidate) for one in ROWS}
             apart = {
-                name for name in held if UNSET not in (held[name], values[name].meaning) and not same(held[name], values[name].meaning)
+                name for name in held if UNSET not in (held[name], values[name].canonical) and not same(held[name], values[name].canonical)
             }
             tried += len(apart)
             silent += [(flag, value, name) for name in apart if isinstance(values[name].place, ValueOrigin)]

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from align_hooks.checklist.change import Action
+from align_hooks.checklist.canonical_values import Hidden
+from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
-from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.result import as_read, check
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.messages import message, sentences
 from align_hooks.record.batch_statistics import BatchStatistics, Occurs, statistics_of
@@ -57,19 +56,19 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("style", "text", "version", "expected"), cases())
 def test_what_a_model_takes_out(style: str, text: str, version: str, expected: str) -> None:
     id, _, of = expected.partition(" ")
-    meaning = read_row(ROW["pad_token_id"], as_read(mindformers(style, keys(text.replace("D.", f"{DATA}."))), version)).meaning
-    assert meaning == (Hidden(int(id), "a" in of, "l" in of) if id else Hidden())
+    canonical = ROW["pad_token_id"].read(as_read(mindformers(style, keys(text.replace("D.", f"{DATA}."))), version)).canonical
+    assert canonical == (Hidden(int(id), "a" in of, "l" in of) if id else Hidden())
 
 
 def told(
-    pad: int | None, *, style: str = OLD, looks: tuple[BatchStatistics | None, BatchStatistics | None] = (None, None), **more: Any
+    pad: int | None, *, style: str = OLD, statistics: tuple[BatchStatistics | None, BatchStatistics | None] = (None, None), **more: Any
 ) -> JudgedRow:
-    return row(check(megatron(style, {}), mindformers(style, {"m.pad_token_id": pad, **more}), looks), "pad_token_id")
+    return row(check(megatron(style, {}), mindformers(style, {"m.pad_token_id": pad, **more}), statistics), "pad_token_id")
 
 
 def test_of_gpt_2_the_end_of_a_document_is_told() -> None:
     found = told(-1, **{"m.type": "GPT2Config", "m.eos_token_id": 5})
-    assert (found.outcome, found.candidate.meaning) == (RowOutcome.DIFFERENT, Hidden(5, True, True))
+    assert (found.outcome, found.candidate.canonical) == (RowOutcome.DIFFERENT, Hidden(5, True, True))
     assert [(edit.key, edit.value) for edit in found.change.edits] == [("model.model_config.eos_token_id", -1)]
 
 
@@ -103,22 +102,22 @@ def test_how_often_an_id_is_a_token_and_how_often_one_that_counts_follows() -> N
 
 
 def test_how_often_it_is_a_token_is_said_of_whichever_side_is_a_record() -> None:
-    for looks in ((seen(), None), (None, seen()), (seen(), seen())):
-        found = told(0, looks=looks)
+    for statistics in ((seen(), None), (None, seen()), (seen(), seen())):
+        found = told(0, statistics=statistics)
         assert (found.outcome, found.why) == (RowOutcome.DIFFERENT, sentences(message("seen.times", id=0, count=8, steps=2)))
 
 
 def test_an_id_that_no_batch_holds_does_no_harm() -> None:
-    found = told(9, looks=(seen(), None))
+    found = told(9, statistics=(seen(), None))
     assert (found.outcome, found.why) == (RowOutcome.HARMLESS, sentences(message("seen.never", id=9, steps=2)))
 
 
 def test_padding_behind_all_that_counts_does_no_harm_but_to_experts() -> None:
     behind = np.array([[1.0, 0, 0, 0], [1, 1, 0, 0]])
-    found = told(0, looks=(seen(behind), None))
+    found = told(0, statistics=(seen(behind), None))
     assert (found.outcome, found.why) == (RowOutcome.HARMLESS, sentences(message("seen.behind", id=0, count=8, steps=2)))
-    assert told(0, looks=(seen(behind), seen(ENDS))).outcome is RowOutcome.DIFFERENT
-    assert told(0, style=EXPERTS, looks=(seen(behind), None)).outcome is RowOutcome.DIFFERENT
+    assert told(0, statistics=(seen(behind), seen(ENDS))).outcome is RowOutcome.DIFFERENT
+    assert told(0, style=EXPERTS, statistics=(seen(behind), None)).outcome is RowOutcome.DIFFERENT
 
 
 def test_of_two_ids_each_is_counted() -> None:

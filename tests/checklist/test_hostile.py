@@ -268,9 +268,9 @@ def test_a_condition_adds_what_its_branches_say(case: str) -> None:
     ("before", "takes", "outcome"),
     [
         ("if $(at_night); then MORE='--seed 3'; fi\n", " $MORE", RowOutcome.DIFFERENT),
-        ("if $(at_night); then MORE='--norm-epsilon 1e-3'; fi\n", " $MORE", RowOutcome.NOT_TOLD),
+        ("if $(at_night); then MORE='--norm-epsilon 1e-3'; fi\n", " $MORE", RowOutcome.UNKNOWN),
         ("source absent.sh\n", "", RowOutcome.DIFFERENT),
-        ("MORE=\nsource absent.sh\n", " $MORE", RowOutcome.NOT_TOLD),
+        ("MORE=\nsource absent.sh\n", " $MORE", RowOutcome.UNKNOWN),
     ],
     ids=["a branch sets another", "a branch sets it", "a missing file can have set nothing", "a missing file may have set it"],
 )
@@ -364,7 +364,7 @@ def test_what_no_row_covers_is_listed_where_two_scripts_differ(tmp_path: Path) -
 
 def test_what_no_row_covers_is_listed_where_two_yamls_differ(tmp_path: Path) -> None:
     one, other = (configuration(tmp_path / f"{value}.yaml", flux__capacitor=value) for value in (1.21, 2.42))
-    assert checked(one, other).unlike == (("flux.capacitor", "1.21", "2.42"),)
+    assert checked(one, other).setting_differences == (("flux.capacitor", "1.21", "2.42"),)
 
 
 def merged(levels: int) -> str:

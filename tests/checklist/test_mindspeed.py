@@ -8,7 +8,6 @@ import pytest
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import UNDECIDED, check
 from align_hooks.checklist.row import Effect
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.checklist.uncovered import changing_nothing, matters
 from align_hooks.configuration import mindspeed
@@ -35,9 +34,9 @@ def command(words: str, program: str = "pretrain_gpt.py") -> Configuration:
     return read_command(f"torchrun {program} {BASE} {' '.join(words.split())}", {})
 
 
-def meaning(row: str, configuration: Configuration) -> str:
+def canonical(row: str, configuration: Configuration) -> str:
     """What a side holds of a row, as a report shows it."""
-    return rendered(read_row(ROW[row], configuration).shown)
+    return rendered(ROW[row].read(configuration).shown)
 
 
 TABLES = sections(Path(__file__).with_name("mindspeed.txt"))
@@ -46,12 +45,11 @@ READ = [[cell.strip().replace("SPARSE", SPARSE) for cell in line.split("|")] for
 
 @in_one(READ)
 def test_a_flag_is_read_as_what_it_builds(row: str, beside: str, flag: str, with_it: str, without: str) -> None:
-    assert (meaning(row, command(f"{beside} {flag}")), meaning(row, command(beside))) == (with_it, without)
+    assert (canonical(row, command(f"{beside} {flag}")), canonical(row, command(beside))) == (with_it, without)
     configuration = command(f"{beside} {flag}")
     name = flag.split()[0][2:].replace("-", "_")
     attribute = mindspeed.RENAMED.get(name, RENAMED.get(name, (name, None)))[0]
-    read_row(ROW[row], configuration)
-    assert attribute in configuration.used
+    assert attribute in ROW[row].read(configuration).keys
 
 
 @pytest.mark.parametrize("model", [head for head in TABLES if head.startswith("model: ")])
@@ -59,7 +57,7 @@ def test_what_a_script_of_mindspeed_llm_builds(model: str) -> None:
     configuration = command(" ".join(line for line in TABLES[model] if line.startswith("--")))
     facts = dict(line.split(": ", 1) for line in TABLES[model] if not line.startswith("--"))
     assert facts
-    assert {row: meaning(row, configuration) for row in facts} == facts
+    assert {row: canonical(row, configuration) for row in facts} == facts
 
 
 SAME: dict[str, tuple[str, str]] = {
@@ -85,10 +83,10 @@ def test_the_same_model_by_mindspeed_llms_names_is_the_same(style: str, words: s
     reference = megatron(style, flags(words) | {"no-shared-storage": ""})
     checklist = check(reference, mindformers(style, {}))
     assert reference.fork == MINDSPEED_LLM
-    unlike = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)
-    assert [one.row.id for one in checklist.checked if one.outcome in unlike and one.row.effect is Effect.RESULT] == []
+    setting_differences = (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN)
+    assert [one.row.id for one in checklist.checked if one.outcome in setting_differences and one.row.effect is Effect.RESULT] == []
     assert [setting.name for _, setting in checklist.uncovered if setting.matters] == []
-    assert ids(*(trap for side in checklist.sides for trap in side.traps)) == []
+    assert ids(*(pitfall for side in checklist.sides for pitfall in side.pitfalls)) == []
 
 
 def listed(head: str) -> list[str]:
@@ -100,7 +98,7 @@ def listed(head: str) -> list[str]:
 def test_what_changes_training_and_no_row_reads_keeps_a_check_from_clean(words: str) -> None:
     checklist = check(megatron(NEW, flags(words) | {"no-shared-storage": ""}), mindformers(NEW, {}))
     assert (checklist.exit_code, len(checklist.uncovered)) == (UNDECIDED, 1)
-    assert ids(*(trap for side in checklist.sides for trap in side.traps)) == []
+    assert ids(*(pitfall for side in checklist.sides for pitfall in side.pitfalls)) == []
 
 
 @in_one(listed("matter to nobody"))
@@ -115,7 +113,9 @@ def test_without_mindspeed_its_flags_are_strangers() -> None:
     words = f"torchrun pretrain_gpt.py {PLAIN} --stage sft --beta-quick 3"
     plain, forked = read_command(words, {}), read_command(f"{words} --no-shared-storage", {})
     assert (plain.fork, forked.fork) == ("", MINDSPEED_LLM)
-    strangers = [{str(flag) for trap in check(side, side).sides[0].traps for flag in trap.arguments.values()} for side in (plain, forked)]
+    strangers = [
+        {str(flag) for pitfall in check(side, side).sides[0].pitfalls for flag in pitfall.arguments.values()} for side in (plain, forked)
+    ]
     assert all("--beta-quick" in "".join(map(str, names)) for names in strangers)
     assert ["--stage" in "".join(map(str, names)) for names in strangers] == [True, False]
 
@@ -133,13 +133,13 @@ def test_without_mindspeed_its_flags_are_strangers() -> None:
 def test_flags_that_other_projects_have_too_tell_no_fork(words: str, fork: str) -> None:
     """slime, Megatron-Bridge and Pai-Megatron-Patch have these."""
     stranger = read_command(f"torchrun train.py {PLAIN} --qk-layernorm {words}", {})
-    assert (stranger.fork, meaning("norm_of_queries_and_keys", stranger)) == (fork, str(not fork))
+    assert (stranger.fork, canonical("norm_of_queries_and_keys", stranger)) == (fork, str(not fork))
 
 
 def test_mindspeed_alone_builds_what_megatron_lm_builds() -> None:
     core = read_command(f"torchrun pretrain_gpt.py {PLAIN} --use-fused-rmsnorm --qk-layernorm", {})
     assert core.fork == MINDSPEED
-    assert meaning("norm_of_queries_and_keys", core) == "True"
+    assert canonical("norm_of_queries_and_keys", core) == "True"
     assert not matters(core, "use_fused_rmsnorm", core.values["use_fused_rmsnorm"])
 
 
@@ -174,13 +174,13 @@ def test_a_boolean_flag_takes_no_value() -> None:
 
 def test_a_scale_that_two_releases_take_from_another_flag_is_told() -> None:
     sides = [command(f"{SPARSE} {flag} 2.5") for flag in ("--routed-scaling-factor", "--moe-router-topk-scaling-factor")]
-    told = [ids(*check(side, side).sides[0].traps) for side in sides]
+    told = [ids(*check(side, side).sides[0].pitfalls) for side in sides]
     assert told == [["trap.scaling_by_groups"], []]
 
 
 def test_post_training_normalises_queries_and_keys_without_a_spec() -> None:
     programs = ("pretrain_gpt.py", "posttrain_gpt.py")
-    assert [meaning("norm_of_queries_and_keys", command("--qk-layernorm", program)) for program in programs] == ["False", "True"]
+    assert [canonical("norm_of_queries_and_keys", command("--qk-layernorm", program)) for program in programs] == ["False", "True"]
 
 
 def test_a_record_of_mindspeed_llm_at_its_defaults_is_clean() -> None:
@@ -191,13 +191,13 @@ def test_a_record_of_mindspeed_llm_at_its_defaults_is_clean() -> None:
     assert (plain.fork, recorded({"side": "torch", "arguments": {**ARGUMENTS}}, "b").fork) == (MINDSPEED_LLM, "")
     assert check(plain, plain).uncovered == []
     assert [setting.name for _, setting in check(other, mindformers(NEW, {})).uncovered if setting.matters] == ["scale_emb"]
-    assert meaning("groups_of_experts", other) == "4"
+    assert canonical("groups_of_experts", other) == "4"
 
 
 @pytest.mark.parametrize("words", ["--noop-layers a,b", "--num-layers 1000000000000", "--noop-layers 3:5", "--first-k-dense-replace many"])
 def test_what_cannot_be_told_is_not_told(words: str) -> None:
     """And takes no time."""
-    side = read_row(ROW["layers_with_experts"], command(f"{SPARSE} --moe-layer-freq 1 {words}"))
+    side = ROW["layers_with_experts"].read(command(f"{SPARSE} --moe-layer-freq 1 {words}"))
     assert rendered(side.shown) == "–"
 
 

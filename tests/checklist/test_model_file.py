@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.defaults import ARCHITECTURES
-from align_hooks.checklist.row import UNSET, Effect
-from align_hooks.checklist.side_value import read_row, same
+from align_hooks.checklist.canonical_values import UNSET, same
+from align_hooks.checklist.mindformers_models import ARCHITECTURES
+from align_hooks.checklist.row import Effect
 from align_hooks.checklist.sides import check
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.mindformers import read_yaml
@@ -59,7 +59,7 @@ def test_what_the_file_may_say_is_not_known_without_it(family: str, tmp_path: Pa
         sides[name] = read(tmp_path / name, family)
     absent, decided, known = read(tmp_path / "absent", family), 0, {}
     for row in ROWS:
-        default, changed, without = (read_row(row, side).meaning for side in (sides["default"], sides["changed"], absent))
+        default, changed, without = (row.read(side).canonical for side in (sides["default"], sides["changed"], absent))
         if row.effect is Effect.RESULT and not same(default, changed):
             decided += 1
             known |= {row.id: without} if without is not UNSET else {}

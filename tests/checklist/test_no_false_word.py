@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from align_hooks.checklist.canonical_values import RopeWavelengths, Scaling
 from align_hooks.checklist.judge import RowOutcome
-from align_hooks.checklist.meaning import RopeWavelengths, Scaling
-from align_hooks.checklist.mindformers_schedule import SHAPES
-from align_hooks.checklist.readings.data import is_blank
-from align_hooks.checklist.readings.schedule import SCHEDULES
+from align_hooks.checklist.resolvers.data import is_blank
+from align_hooks.checklist.resolvers.schedule import SCHEDULES
 from align_hooks.checklist.result import CLEAN, DIFFERS, check
+from align_hooks.checklist.schedules import SHAPES
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import rendered
@@ -61,8 +61,8 @@ def test_the_other_names_are_those_that_mindformers_registers() -> None:
 def test_no_trap_is_seen_in_another_name() -> None:
     for kind in ("cosine", "CosineWithWarmUpLR"):
         found = checked(NEW, {}, schedule(kind, warmup_steps=None))
-        assert "trap.no_warm_up" not in ids(found.sides[1].traps)
-    assert "trap.no_warm_up" in ids(checked(NEW, {}, schedule("linear", warmup_steps=None)).sides[1].traps)
+        assert "trap.no_warm_up" not in ids(found.sides[1].pitfalls)
+    assert "trap.no_warm_up" in ids(checked(NEW, {}, schedule("linear", warmup_steps=None)).sides[1].pitfalls)
 
 
 # ---- lengths
@@ -79,7 +79,7 @@ def test_two_epochs_of_a_thousand_samples_are_two_thousand_samples(batch: int) -
     found = checked(NEW, flags, EPOCHS | COSINE | {"runner_config.batch_size": batch})
     for name in ("train-samples", "train-iters", "lr_decay_iters"):
         assert row(found, name).outcome is RowOutcome.SAME, name
-    assert row(found, "train-samples").reference.meaning == 2000
+    assert row(found, "train-samples").reference.canonical == 2000
     assert (found.courses[0].same, found.exit_code) == (True, CLEAN)
 
 
@@ -97,7 +97,7 @@ def test_a_warm_up_of_no_whole_number_of_steps_is_told_and_cannot_be_written() -
     for steps in (2, 3):
         found = checked(NEW, flags, keys | {"lr_schedule.warmup_steps": steps})
         one = row(found, "lr_warmup_iters")
-        assert (one.outcome, one.reference.meaning, one.candidate.meaning) == (RowOutcome.DIFFERENT, 2.5, steps)
+        assert (one.outcome, one.reference.canonical, one.candidate.canonical) == (RowOutcome.DIFFERENT, 2.5, steps)
         assert "warmup_steps: 2.5" not in to_change(one)
         assert found.courses[0].same is False
     whole = checked(NEW, flags | {"lr-warmup-samples": 12}, keys | {"lr_schedule.warmup_steps": 3})
@@ -135,7 +135,7 @@ def test_other_bounds_of_the_models_own_file_are_a_difference(tmp_path: Path, na
 def test_mindspeed_has_arguments_for_the_bounds() -> None:
     words = "torchrun pretrain_gpt.py --num-layers 2 --use-mcore-models --moe-tp-extend-ep --rope-scaling-type llama3 --low-freq-factor 2"
     one = row(check(read_command(words, {}), mindformers(OLD, scaled(low_freq_factor=2.0))), "rope_scaling")
-    assert one.reference.meaning == Scaling("llama3", 8.0, RopeWavelengths(low=2.0))
+    assert one.reference.canonical == Scaling("llama3", 8.0, RopeWavelengths(low=2.0))
     assert one.outcome is RowOutcome.SAME
 
 

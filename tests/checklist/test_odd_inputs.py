@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from align_hooks.checklist.readings.lookup import LONGEST
+from align_hooks.checklist.lookup import LONGEST
 from align_hooks.checklist.result import CLEAN, DIFFERS, UNDECIDED
 from align_hooks.cli import main
 from align_hooks.configuration.yaml_files import DEEPEST

@@ -18,17 +18,17 @@ def test_batches_that_a_comparison_looked_at_are_not_read_again(tmp_path: Path, 
     synthetic = Synthetic()
     synthetic.facts = {"arguments": facts("torch")["arguments"]}
     runs = tuple(open_run(synthetic.write(tmp_path / name)) for name in ("reference", "candidate"))
-    looks = compare(*runs).looks
-    assert {*looks} == {*Side}
+    statistics = compare(*runs).looks
+    assert {*statistics} == {*Side}
     anew = check_runs(*runs, {})
     monkeypatch.setattr(sides, "of_run", None)
-    once = check_runs(*runs, looks)
+    once = check_runs(*runs, statistics)
     assert anew is not None and once is not None
     for outcome in RowOutcome:
         assert [checked.row.id for checked in once.of(outcome)] == [checked.row.id for checked in anew.of(outcome)]
     for ours, theirs in zip(once.sides, anew.sides, strict=True):
-        assert ours.look is not None and theirs.look is not None
-        assert [getattr(ours.look, name) for name in TOLD] == [getattr(theirs.look, name) for name in TOLD]
+        assert ours.statistics is not None and theirs.statistics is not None
+        assert [getattr(ours.statistics, name) for name in TOLD] == [getattr(theirs.statistics, name) for name in TOLD]
 
 
 TOLD = ("steps", "rows", "tokens", "counted", "smallest", "largest", "shifted", "pairs", "samples", "problems", "notes", "digests")

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.mindformers_models import names_passed_over
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
-from align_hooks.checklist.traps import passed_over
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
@@ -42,12 +41,12 @@ def older(kind: str, keys: str) -> Configuration:
         else:
             tree[name] = value
     configuration = read_yaml(yaml.safe_dump(tree), "older.yaml", Path())
-    return replace(configuration, passed_over=passed_over(configuration, "1.5"))
+    return replace(configuration, passed_over=names_passed_over(configuration, "1.5"))
 
 
 @in_one(CASES)
 def test_a_row_holds_what_the_source_builds(kind: str, keys: str, name: str, holds: str, source: str) -> None:
-    assert rendered(read_row(ROW[name], older(kind, keys)).shown) == holds, source
+    assert rendered(ROW[name].read(older(kind, keys)).shown) == holds, source
 
 
 def test_a_loss_that_nobody_adds_is_told() -> None:
@@ -55,9 +54,9 @@ def test_a_loss_that_nobody_adds_is_told() -> None:
     sparse = {"moe_config.expert_num": 4, "moe_config.routing_policy": "TopkRouterV2"}
     sparsely = check(megatron(OLD, {"num-experts": 4}), mindformers(OLD, {**sparse, "moe_config.aux_loss_factor": 0.05}))
     assert row(sparsely, "aux_loss_factor").outcome is RowOutcome.SAME
-    assert "trap.no_auxiliary_loss" in ids(*sparsely.sides[1].traps)
+    assert "trap.no_auxiliary_loss" in ids(*sparsely.sides[1].pitfalls)
     dense = check(megatron(OLD, {}), mindformers(OLD, {"moe_config.expert_num": 1, "moe_config.aux_loss_factor": 0.05}))
-    assert "trap.no_auxiliary_loss" not in ids(*dense.sides[1].traps)
+    assert "trap.no_auxiliary_loss" not in ids(*dense.sides[1].pitfalls)
 
 
 def test_how_positions_are_turned_says_nothing_where_none_are() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.checklist.change import Action, SuggestedEdit
+from align_hooks.checklist.canonical_values import OptimizerKind, ValueOrigin
+from align_hooks.checklist.edits import Action, SuggestedEdit
 from align_hooks.checklist.judge import RowOutcome
-from align_hooks.checklist.meaning import OptimizerKind, ValueOrigin
+from align_hooks.checklist.lookup import MODEL
 from align_hooks.checklist.result import DIFFERS, Checklist, Scheduled
-from align_hooks.checklist.row import MODEL
 from align_hooks.checklist.sides import check, fix
 from align_hooks.configuration.values import MINDFORMERS
 from align_hooks.messages import message, rendered, terms
@@ -69,7 +69,7 @@ def line(script: str, piece: str) -> str:
 def test_every_mistake_is_found_and_nothing_else_but_what_the_files_make_differ(name: str, right: bool, of: Of) -> None:
     pair, result = REAL[name], of(name, right=right)
     assert names(result, RowOutcome.DIFFERENT) == (pair.inherent if right else pair.planted | pair.inherent)
-    assert pair.untold <= names(result, RowOutcome.NOT_TOLD) <= pair.untold | pair.free
+    assert pair.untold <= names(result, RowOutcome.UNKNOWN) <= pair.untold | pair.free
     assert same(result) == dict(zip((RATE, DECAY), pair.right_courses if right else pair.courses, strict=True))
     assert result.exit_code == (pair.right_exit if right else DIFFERS)
 
@@ -86,7 +86,7 @@ def test_every_mistake_is_told_with_both_places(name: str, of: Of) -> None:
 def test_the_yaml_is_mended_as_told_and_no_letter_else(name: str, of: Of, tmp_path: Path) -> None:
     pair, before = REAL[name], of(name)
     mended, checklist = fix(str(tmp_path / pair.script), str(tmp_path / Path(pair.yaml).name), {}, before, None)
-    unmended = {one.row.id for one in before.of(RowOutcome.DIFFERENT) if one.change is not None and not one.change.keeps}
+    unmended = {one.row.id for one in before.of(RowOutcome.DIFFERENT) if one.change is not None and not one.change.is_safe}
     assert names(checklist, RowOutcome.DIFFERENT) <= unmended
     was, now = mended.before.splitlines(), mended.after.splitlines()
     comments = [re.findall(r"#.*", line) for line in was]
@@ -170,14 +170,14 @@ TRAPS: list[tuple[str, str, str | None]] = [
 
 @pytest.mark.parametrize(("name", "id", "about"), TRAPS)
 def test_a_trap_is_told(name: str, id: str, about: str | None, of: Of) -> None:
-    assert (id, about) in {(trap.id, trap.arguments.get("name")) for side in of(name).sides for trap in side.traps}
+    assert (id, about) in {(pitfall.id, pitfall.arguments.get("name")) for side in of(name).sides for pitfall in side.pitfalls}
 
 
 def test_hidden_dropout_that_a_file_leaves_out_is_a_tenth(of: Of) -> None:
     result = of("qwen3 32b", right=True, yaml={"    hidden_dropout: 0.0\n": ""})
     assert names(result, RowOutcome.DIFFERENT) == HIDES | {"hidden_dropout"}
     assert row(result, "hidden_dropout").candidate.shown == "0.1"
-    assert "trap.hidden_dropout" in {trap.id for trap in result.sides[1].traps}
+    assert "trap.hidden_dropout" in {pitfall.id for pitfall in result.sides[1].pitfalls}
 
 
 def test_a_name_that_is_ignored_does_not_count(of: Of) -> None:
@@ -187,7 +187,7 @@ def test_a_name_that_is_ignored_does_not_count(of: Of) -> None:
 
 def test_two_ids_of_an_end_are_no_contradiction(of: Of) -> None:
     one = row(of("qwen3 32b", right=True), "eos_token_id")  # 151645 in the model, eod: 1 in the data, as the file ships
-    assert one.outcome not in (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD) and one.candidate.shown == "151645"
+    assert one.outcome not in (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN) and one.candidate.shown == "151645"
 
 
 def test_a_dense_model_is_not_asked_of_experts_and_latent_attention(of: Of) -> None:
@@ -248,7 +248,7 @@ def test_a_model_that_lies_elsewhere_is_not_told(tmp_path: Path) -> None:
     yaml.write_text(installed("qwen3/finetune_qwen3.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     result = check(str(PAIRS / "qwen3_32b.sh"), str(yaml), {})
     assert {"num_layers", "hidden_size", "intermediate_size", "num_heads", "rms_norm_eps", "vocab_size"} <= names(
-        result, RowOutcome.NOT_TOLD
+        result, RowOutcome.UNKNOWN
     )
     (missing,) = (note for note in messages(*result.sides[1].notes) if note.id == "configuration.no_model_file")
     assert missing.arguments["file"] == "/path/to/Qwen3-32B/config.json"
@@ -284,10 +284,10 @@ MSPROBE: dict[str, tuple[str, RowOutcome, tuple[object, object], int | None, str
 
 @pytest.mark.parametrize("case", MSPROBE)
 def test_what_msprobe_does_not_see(case: str, of: Of) -> None:
-    name, outcome, meanings, at, told, pieces = MSPROBE[case]
+    name, outcome, canonicals, at, told, pieces = MSPROBE[case]
     one = row(of("llama2 7b", **pieces), name)
-    assert (one.outcome, one.reference.meaning) == (outcome, meanings[0])
-    assert meanings[1] in (None, one.candidate.meaning)
+    assert (one.outcome, one.reference.canonical) == (outcome, canonicals[0])
+    assert canonicals[1] in (None, one.candidate.canonical)
     assert at is None or one.candidate.where == f"pretrain_llama2_7b.yaml:{at}"
     assert told in to_change(one)
 
@@ -303,4 +303,4 @@ def test_msprobe_lists_what_it_does_not_know_as_one_sided(of: Of) -> None:
 def test_the_optimizer_of_old_llama_corrects_no_bias(of: Of) -> None:
     one = row(of("llama2 7b", right=True), "optimizer")
     assert one.outcome is RowOutcome.DIFFERENT
-    assert one.candidate.meaning is OptimizerKind.ADAMW_UNCORRECTED
+    assert one.candidate.canonical is OptimizerKind.ADAMW_UNCORRECTED

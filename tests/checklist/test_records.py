@@ -55,7 +55,7 @@ def test_which_weights_decay_is_taken_from_the_optimizers_by_name(sides: tuple[s
     other["optimizer"]["groups"] = [{"weight_decay": 0.1, "parameters": [*DECAYS, *SPARED]}]
     result = row("weights_that_decay", one, other)
     assert result.outcome is RowOutcome.DIFFERENT
-    assert len(result.candidate.meaning) == 4
+    assert len(result.candidate.canonical) == 4
     assert result.why == message("apart.decays_and_more", name="model.layers.0.input_layernorm.weight", more=1)
     groups = ((0.1, [*DECAYS, SPARED[0]]), (0.0, SPARED[1:]))
     one["optimizer"]["groups"] = [{"weight_decay": decay, "parameters": names} for decay, names in groups]
@@ -145,8 +145,8 @@ def test_data_settings_do_no_harm_where_batches_were_replayed() -> None:
 def test_of_one_framework_what_no_row_covers_is_compared_all_the_same() -> None:
     one, other = facts("torch"), facts("torch")
     other["arguments"]["quantum_entanglement"] = "True"
-    assert check(*pair(one, other)).unlike == (("quantum_entanglement", "–", "True"),)
-    assert check(*pair(one, facts("ms"))).unlike == ()
+    assert check(*pair(one, other)).setting_differences == (("quantum_entanglement", "–", "True"),)
+    assert check(*pair(one, facts("ms"))).setting_differences == ()
 
 
 def test_a_record_made_by_hand_says_so() -> None:
@@ -278,8 +278,8 @@ def test_what_weighs_tokens_is_settled_by_the_recorded_batches(weights: Any, per
     """One micro-batch of a whole step is a per-token loss; micro-batches of unequal masks are more than rounding."""
     one, other = (facts(side, training={"per_token_loss": side == "torch"}) for side in ("torch", "ms"))
     one["arguments"] |= {"global_batch_size": "8", "micro_batch_size": "2", "data_parallel_size": "1"}
-    looks = (weighing(0.5, 0.5), weighing(*weights)) if weights else (None, None)
-    rows = {checked.row.id: checked for checked in check(*pair(one, other), looks).checked}
+    statistics = (weighing(0.5, 0.5), weighing(*weights)) if weights else (None, None)
+    rows = {checked.row.id: checked for checked in check(*pair(one, other), statistics).checked}
     assert (rows["loss_of_every_token_alike"].outcome, rows["micro_batches_of_a_step"].outcome) == (per_token, micro_batches)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.fix import fixed
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, DIFFERS, check
-from align_hooks.checklist.row import UNSET
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import ConfigurationError
@@ -42,14 +42,14 @@ REFUSED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 """A base, the keys on it, the trap, and what is written; UNSET takes a key out."""
 
 
-@pytest.mark.parametrize(("style", "keys", "trap", "edits"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("style", "keys", "pitfall", "edits"), REFUSED, ids=lambda value: str(value)[:40])
 def test_what_is_refused_is_never_clean_and_is_mended(
-    style: str, keys: dict[str, Any], trap: str, edits: dict[str, Any], tmp_path: Path
+    style: str, keys: dict[str, Any], pitfall: str, edits: dict[str, Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "candidate.yaml"
     file.write_text(yaml.safe_dump(mindformers_tree(style, keys)))
     before = check(megatron(style, {}), read_yaml(file.read_text(), file.name, tmp_path))
-    assert ([refusal.trap.id for refusal in before.sides[1].refusals], before.exit_code) == ([trap], DIFFERS)
+    assert ([refusal.text.id for refusal in before.sides[1].refusals], before.exit_code) == ([pitfall], DIFFERS)
     written = {edit.key: edit.value for edit in before.edits}
     assert {key: (written[key], type(written[key])) for key in edits} == {key: (value, type(value)) for key, value in edits.items()}
     mended = fixed(str(file), before)
@@ -88,4 +88,4 @@ def test_instructions_that_mindspeed_llm_shuffles(more: str, outcome: RowOutcome
 @pytest.mark.parametrize(("version", "held"), [("0.13.0", 1.0), ("0.14.0", 0.0), ("", 0.0)])
 def test_a_default_of_megatron_by_its_version(version: str, held: float) -> None:
     result = check(megatron(LATENT, {"mscale-all-dim": None}), mindformers(LATENT, {}), megatron=version)
-    assert row(result, "mscale_all_dim").reference.meaning == held
+    assert row(result, "mscale_all_dim").reference.canonical == held

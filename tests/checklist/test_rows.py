@@ -7,14 +7,13 @@ import pytest
 
 from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.row import CheckRow, Effect
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import GROUPS, ROW, ROWS
 from align_hooks.checklist.tables.structure import ALONE
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
 from align_hooks.messages import Side
-from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, flags, megatron, mindformers
+from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.shipped import rows
 
 BY_NAME = {row.id: row for row in ROWS}
@@ -31,23 +30,17 @@ def row_of(name: str, one: Configuration, other: Configuration) -> JudgedRow:
     return next(checked for checked in judge(one, other) if checked.row.id == name)
 
 
-def both(exercise: Exercise, keys: dict[str, Any]) -> tuple[Configuration, Configuration]:
-    """Both sides, the flags those of the keys where these bring their own."""
-    others = {key: value for key, value in keys.items() if key != "FLAGS"}
-    return megatron(exercise.style, flags(keys["FLAGS"]) if "FLAGS" in keys else exercise.flags), mindformers(exercise.style, others)
-
-
 @pytest.mark.parametrize("style", [OLD, NEW, EXPERTS, LATENT])
 def test_the_bases_agree_in_everything_that_changes_the_result(style: str) -> None:
     checked = judge(megatron(style, {}), mindformers(style, {}))
     assert [(one.row.id, one.reference.shown, one.candidate.shown) for one in checked if one.outcome is RowOutcome.DIFFERENT] == []
-    assert [one.row.id for one in checked if one.outcome is RowOutcome.NOT_TOLD and one.row.effect is Effect.RESULT] == []
+    assert [one.row.id for one in checked if one.outcome is RowOutcome.UNKNOWN and one.row.effect is Effect.RESULT] == []
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=[f"{at}-{one.id}" for at, one in enumerate(EXERCISES)])
 def test_row(exercise: Exercise) -> None:
     row = BY_NAME[exercise.row]
-    agreeing = row_of(exercise.row, *both(exercise, exercise.same))
+    agreeing = row_of(exercise.row, *exercise.sides(exercise.same))
     if row.one_sided:
         assert agreeing.outcome in (RowOutcome.ALONE, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
@@ -55,10 +48,10 @@ def test_row(exercise: Exercise) -> None:
         assert agreeing.outcome in (RowOutcome.SAME, RowOutcome.BY_HAND, RowOutcome.UNUSED)
         return
     assert agreeing.outcome in (RowOutcome.SAME, RowOutcome.BY_HAND), (agreeing.reference, agreeing.candidate, agreeing.why)
-    one, other = both(exercise, exercise.other)
+    one, other = exercise.sides(exercise.other)
     apart = row_of(exercise.row, one, other)
     expected = {
-        Effect.RESULT: (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)
+        Effect.RESULT: (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN)
         if row.by_hand is None and row.uncertain_if is None
         else (RowOutcome.DIFFERENT, RowOutcome.BY_HAND),
         Effect.ROUNDING: (RowOutcome.ROUNDING, RowOutcome.BY_HAND),
@@ -66,7 +59,7 @@ def test_row(exercise: Exercise) -> None:
     }[row.effect]
     harmless = (RowOutcome.HARMLESS,) if row.harmless_if is not None else ()
     assert apart.outcome in (*expected, *harmless), (apart.outcome, apart.reference, apart.candidate)
-    if exercise.other != exercise.same and apart.outcome not in (RowOutcome.BY_HAND, RowOutcome.NOT_TOLD):
+    if exercise.other != exercise.same and apart.outcome not in (RowOutcome.BY_HAND, RowOutcome.UNKNOWN):
         assert apart.reference.shown != apart.candidate.shown
 
 
@@ -142,5 +135,5 @@ def test_a_base_is_what_its_name_says() -> None:
     ("row", "text"), [("save", "output_dir: '1e-8'"), ("data_set", "train_dataset: {data_loader: {dataset_dir: '8.10'}}")]
 )
 def test_no_number_is_made_of_the_name_of_a_place(row: str, text: str) -> None:
-    value = read_row(ROW[row], read_yaml(f"model: {{model_config: {{num_layers: 2}}}}\n{text}\n", "x.yaml", Path()))
+    value = ROW[row].read(read_yaml(f"model: {{model_config: {{num_layers: 2}}}}\n{text}\n", "x.yaml", Path()))
     assert value.shown == text.split("'")[1]

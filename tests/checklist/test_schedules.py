@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from align_hooks.checklist.judge import RowOutcome
-from align_hooks.checklist.megatron_schedule import megatron_rate
-from align_hooks.checklist.rates import weight_decay
+from align_hooks.checklist.lookup import Unstated
 from align_hooks.checklist.result import check
-from align_hooks.checklist.schedule import FIRST, MOST, RATE, Schedule, Unstated, differences, sampled
+from align_hooks.checklist.schedules import FIRST, MOST, RATE, Schedule, differences, megatron_rate, sampled, weight_decay
 from align_hooks.configuration.megatron import read_command
 from align_hooks.messages import message
 from checklist.exercises import NEW, megatron, mindformers
@@ -72,7 +71,7 @@ def test_a_schedule_in_samples_is_that_in_steps() -> None:
     one, other = (read_command(f"--num-layers 2 {words} --lr-warmup-fraction 0.1", {}) for words in (SAMPLES, STEPS))
     found = check(one, other)
     assert found.courses[0].same is True
-    held = {one.row.id: (one.reference.meaning, one.candidate.meaning) for one in found.checked}
+    held = {one.row.id: (one.reference.canonical, one.candidate.canonical) for one in found.checked}
     assert held["lr_decay_iters"] == (150, 150)
     assert held["lr_warmup_iters"] == (15, 15)
     assert [one.row.id for one in found.of(RowOutcome.DIFFERENT)] == []

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Action, Edit, Form, SuggestedEdit, block
+from align_hooks.checklist.edits import Action, Edit, Form, SuggestedEdit, block
 from align_hooks.checklist.judge import RowOutcome
+from align_hooks.checklist.resolver import accepts
 from align_hooks.checklist.result import CLEAN, Checklist, Scheduled, check
 from align_hooks.checklist.row import Effect
-from align_hooks.checklist.writable import takes
 from align_hooks.configuration.megatron import CHOICES, FLAGS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
@@ -22,7 +22,7 @@ SWITCHES = {name for name, kind in FLAGS.items() if kind == "nothing"}
 
 
 def trapped(checklist: Checklist) -> list[Message]:
-    return [trap for side in checklist.sides for trap in side.traps]
+    return [pitfall for side in checklist.sides for pitfall in side.pitfalls]
 
 
 def every_change(nth: int) -> list[SuggestedEdit]:
@@ -80,7 +80,7 @@ def test_nothing_that_is_told_is_written_where_it_cannot_stand(nth: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("flags", "keys", "trap"),
+    ("flags", "keys", "pitfall"),
     [
         (
             *({"group-query-attention": "", "num-query-groups": 2}, {"m.num_key_value_head": 2}),
@@ -105,8 +105,8 @@ def test_nothing_that_is_told_is_written_where_it_cannot_stand(nth: int) -> None
         ({}, {"m.embedding_init_type": "bfloat16"}, message("trap.no_effect", place="new.yaml:9", name="embedding_init_type")),
     ],
 )
-def test_what_only_looks_like_a_setting_is_a_trap(flags: dict[str, Any], keys: dict[str, Any], trap: Message) -> None:
-    assert trapped(checked(NEW, flags, keys)) == [trap]
+def test_what_only_looks_like_a_setting_is_a_trap(flags: dict[str, Any], keys: dict[str, Any], pitfall: Message) -> None:
+    assert trapped(checked(NEW, flags, keys)) == [pitfall]
     assert trapped(checked(NEW, {}, {})) == []
 
 
@@ -129,24 +129,24 @@ def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, pl
     assert (told.row.id, to_change(told)) == ("rows_of_the_embedding", "vocab_size: 1024")
     assert told.change is not None
     after = checked(style, PADDED, {**planted, **{edit.key: edit.value for edit in told.change.edits}})
-    assert [one.row.id for one in after.checked if one.outcome in (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD)] == []
+    assert [one.row.id for one in after.checked if one.outcome in (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN)] == []
     assert after.exit_code == CLEAN
     assert not [one for one in after.checked if one.advised and one.row.id == "rows_of_the_embedding"]
 
 
 @pytest.mark.parametrize(
-    ("style", "trap"),
+    ("style", "pitfall"),
     [
         (OLD, message("trap.padded_size", place="old.yaml:17")),
         (LATENT, message("trap.no_effect", place="latent.yaml:27", name="padded_vocab_size")),
         (EXPERTS, message("trap.refused", place="experts.yaml:24", name="padded_vocab_size", instead="vocab_size")),
     ],
 )
-def test_the_padded_size_under_another_name_is_no_size(style: str, trap: Message) -> None:
+def test_the_padded_size_under_another_name_is_no_size(style: str, pitfall: Message) -> None:
     done = checked(style, PADDED, {"m.vocab_size": 1000, "m.padded_vocab_size": 1024})
     rows = row(done, "rows_of_the_embedding")
     assert (rows.candidate.shown, to_change(rows)) == ("1000", "vocab_size: 1024")
-    assert trapped(done) == [trap]
+    assert trapped(done) == [pitfall]
 
 
 def test_chatglm_has_its_base_as_a_ratio() -> None:
@@ -154,7 +154,7 @@ def test_chatglm_has_its_base_as_a_ratio() -> None:
     glm = {"m.type": "ChatGLM2Config", "m.theta": None}
     for ratio, base in ((None, 10000), (50, 500000)):
         other = checked(OLD, {"rotary-base": 5000000}, glm | {"m.rope_ratio": ratio})
-        assert row(other, "rotary_base").candidate.meaning == base
+        assert row(other, "rotary_base").candidate.canonical == base
         assert to_change(row(other, "rotary_base")) == "rope_ratio: 500"
 
 
@@ -220,11 +220,11 @@ def test_the_headline_counts_the_rows_that_are_shown() -> None:
     ],
 )
 def test_what_a_flag_takes(key: str, value: Any, fits: bool) -> None:
-    assert takes(key, value, Configuration(MEGATRON, "a.sh", {"num_layers": Value(2)})) is fits
+    assert accepts(key, value, Configuration(MEGATRON, "a.sh", {"num_layers": Value(2)})) is fits
 
 
 def test_traps_stand_in_the_order_of_their_lines() -> None:
     keys = {"m.softmax_compute_dtype": "float16", "m.embedding_init_type": "bfloat16", "m.n_groups": 2, "m.rope_thet": 5}
     found = trapped(checked(NEW, {}, keys | {"context.deterministic": "ON"}))
-    lines = [int(str(trap.arguments["place"]).rpartition(":")[2]) for trap in found if "place" in trap.arguments]
+    lines = [int(str(pitfall.arguments["place"]).rpartition(":")[2]) for pitfall in found if "place" in pitfall.arguments]
     assert len(lines) > 3 and lines == sorted(lines)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from align_hooks.checklist.change import Form
+from align_hooks.checklist.edits import Form
 from align_hooks.checklist.fix import fixed
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import CLEAN, Checklist, check
@@ -69,6 +69,6 @@ def test_what_is_told_is_clean_once_it_is_written(case: Told, tmp_path: Path) ->
     pasted = [] if leaves_out or not before.edits else [read_yaml(before.block, "mended.yaml", tmp_path)]
     for after in map(case.check, (fixed(str(file), before).configuration, *pasted)):
         assert differing(after) <= without_advice(before)
-        untold = before.of(RowOutcome.NOT_TOLD) or before.uncovered or None in [course.same for course in after.courses]
+        untold = before.of(RowOutcome.UNKNOWN) or before.uncovered or None in [course.same for course in after.courses]
         if not (untold or without_advice(before)):
-            assert (after.of(RowOutcome.NOT_TOLD), after.exit_code) == ((), CLEAN)
+            assert (after.of(RowOutcome.UNKNOWN), after.exit_code) == ((), CLEAN)

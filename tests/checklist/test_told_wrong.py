@@ -48,7 +48,7 @@ def test_a_backend_of_mindspeed_is_known() -> None:
     words = "--num-layers 2 --lr 1e-3 --train-iters 8 --use-fused-rmsnorm --use-fused-swiglu"
     sides = [read_command(f"torchrun pretrain_gpt.py {words}{more}", {}) for more in ("", " --ai-framework mindspore")]
     done = check(*sides)
-    assert (done.uncovered, [name for name, *_ in done.unlike]) == ([], ["ai_framework"])
+    assert (done.uncovered, [name for name, *_ in done.setting_differences]) == ([], ["ai_framework"])
 
 
 def test_what_stands_in_no_file_of_the_model_is_not_sought_there() -> None:

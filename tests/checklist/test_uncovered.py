@@ -80,8 +80,8 @@ def test_a_record_that_holds_every_default_is_clean() -> None:
 
 def test_what_changes_nothing_is_none_of_what_a_row_says_changes_the_result() -> None:
     for framework in (MEGATRON, MINDFORMERS):
-        says = [row.megatron if framework == MEGATRON else row.mindformers for row in ROWS if row.effect is Effect.RESULT]
-        keys = {key for side in says for key in side.keys}
+        spec = [row.megatron if framework == MEGATRON else row.mindformers for row in ROWS if row.effect is Effect.RESULT]
+        keys = {key for side in spec for key in side.keys}
         patterns = [pattern for pattern, at in changing_nothing()[framework] if at is None]
         assert [(key, pattern) for key in keys for pattern in patterns if fnmatchcase(key, pattern)] == [], framework
 

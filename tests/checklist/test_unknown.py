@@ -16,11 +16,12 @@ import pytest
 import yaml
 from rich.console import Console
 
-from align_hooks.checklist import judge, result
+from align_hooks.checklist import result
+from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.fix import fixed
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import CLEAN, Checklist, check
-from align_hooks.checklist.row import UNSET, Effect
+from align_hooks.checklist.row import Effect
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
@@ -95,7 +96,7 @@ def given(sides: Pair, setting: Setting, value: Value | None) -> Pair:
     side = sides[at]
     field = "environment" if name.isupper() else "values"
     values = {key: held for key, held in getattr(side, field).items() if key != name}
-    changed = replace(side, used=set(), **{field: values if value is None else {**values, name: value}})
+    changed = replace(side, **{field: values if value is None else {**values, name: value}})
     return (changed, sides[1]) if at == 0 else (sides[0], changed)
 
 
@@ -119,7 +120,7 @@ def possible(sides: Pair, setting: Setting) -> Iterator[Pair]:
 
 def decided(checked: JudgedRow) -> RowOutcome | None:
     """Whether a row is said to differ, and how, or not to (SAME); None where it is left open."""
-    open_ones = (RowOutcome.NOT_TOLD, RowOutcome.BY_HAND, RowOutcome.ALONE)
+    open_ones = (RowOutcome.UNKNOWN, RowOutcome.BY_HAND, RowOutcome.ALONE)
     no_result = checked.outcome is RowOutcome.HARMLESS and checked.row.effect is not Effect.RESULT
     if no_result or checked.outcome in open_ones:
         return None
@@ -163,7 +164,9 @@ def pairs() -> Iterator[Pair]:
 
 
 def test_no_value_that_is_not_known_decides_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "mend", lambda *_: {})  # what is to be changed is asked for where reports are written
+    monkeypatch.setattr(
+        "align_hooks.checklist.judge.suggest_edits", lambda *_: {}
+    )  # what is to be changed is asked for where reports are written
     several = [(sides, check(*sides)) for sides in pairs()]
     settings = sorted({setting for sides, _ in several[: len(STYLES)] for setting in asked_of(sides, monkeypatch)})
     assert len(settings) > 500
@@ -211,17 +214,17 @@ def test_a_checkpoint_that_is_not_known_leaves_the_rest_to_be_compared(words: st
     script = read_script(f"torchrun pretrain_gpt.py {arguments} {words}", "train.sh", {})
     answer = check(script, mindformers(NEW, {}))
     load = row(answer, "load")
-    assert (answer.exit_code, load.outcome, load.reference.meaning) == (CLEAN, RowOutcome.BY_HAND, UNSET)
+    assert (answer.exit_code, load.outcome, load.reference.canonical) == (CLEAN, RowOutcome.BY_HAND, UNSET)
     spread = row(check(script, mindformers(NEW, {"m.initializer_range": 0.5})), "init_method_std")
     assert spread.outcome is RowOutcome.DIFFERENT  # whatever the reference loads, the candidate loads nothing
     spread = row(check(script, mindformers(OLD, {"m.init_method_std": 0.5})), "init_method_std")
-    assert (spread.outcome, spread.why) == (RowOutcome.NOT_TOLD, load.reference.why)  # which does no harm if both load
+    assert (spread.outcome, spread.why) == (RowOutcome.UNKNOWN, load.reference.why)  # which does no harm if both load
 
 
 def test_an_exported_variable_that_is_not_known_is_not_its_text() -> None:
     script = read_script("export HCCL_DETERMINISTIC=$LEVEL\ntorchrun pretrain_gpt.py --num-layers 2", "train.sh", {})
     level = row(check(script, mindformers(NEW, {})), "HCCL_DETERMINISTIC")
-    assert (level.reference.meaning, level.advised) == (UNSET, ())
+    assert (level.reference.canonical, level.advised) == (UNSET, ())
 
 
 def test_two_settings_that_are_not_known_are_not_alike() -> None:
@@ -229,7 +232,7 @@ def test_two_settings_that_are_not_known_are_not_alike() -> None:
     sides = [read_script(f"{command} {size}", "train.sh", {}) for size in ("$SIZE", "8")]
     same, none = check(sides[1], sides[1]), check(sides[0], sides[0])
     assert (same.uncovered, [setting.name for _, setting in none.uncovered]) == ([], ["moe_latent_size"] * 2)
-    assert none.unlike == check(*sides).unlike == ()
+    assert none.setting_differences == check(*sides).setting_differences == ()
 
 
 def test_as_many_steps_are_not_alike_where_the_batch_may_part_them() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.class_keys import EVERY, classes, keys_read, own_keys
+from align_hooks.checklist.mindformers_models import EVERY_CLASS, classes, keys_read, own_keys
 from align_hooks.checklist.result import Checklist, as_read, check
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.messages import Message, message, terms
@@ -42,14 +41,14 @@ def test_the_table_is_what_the_installed_classes_take(kind: str) -> None:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("mindformers is not installed")
     text = Path(str(distribution.locate_file(f"mindformers/{SOURCES[kind]}"))).read_text(encoding="utf-8")
-    own, every = own_keys(kind, distribution.version), classes()[EVERY][1]
+    own, every = own_keys(kind, distribution.version), classes()[EVERY_CLASS][1]
     assert parameters(text, kind) - every.keys() == own
 
 
 @pytest.mark.parametrize("kind", [*SOURCES, "GPT2Config"])
 def test_the_table_is_what_the_classes_of_1_3_take(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     text = older(SOURCES.get(kind, "models/gpt2/gpt2_config.py"), tmp_path_factory, "mindformers").read_text(encoding="utf-8")
-    assert parameters(text, kind) - classes()[EVERY][1].keys() == own_keys(kind, "1.3.2")
+    assert parameters(text, kind) - classes()[EVERY_CLASS][1].keys() == own_keys(kind, "1.3.2")
 
 
 def test_a_class_reads_what_it_is_made_of_and_from_which_release_on() -> None:
@@ -64,7 +63,7 @@ def test_a_class_reads_what_it_is_made_of_and_from_which_release_on() -> None:
 def told(text: str, version: str = "1.9", kind: str = "LlamaConfig") -> list[Message]:
     """The traps of keys that are not read; ``m.`` is the model."""
     checked = check(megatron(OLD, {}), mindformers(OLD, {"m.type": kind, **keys(text)}), mindformers=version)
-    return [trap for trap in checked.sides[1].traps if trap.id.startswith("trap.unread")]
+    return [pitfall for pitfall in checked.sides[1].pitfalls if pitfall.id.startswith("trap.unread")]
 
 
 def about(version: str = "1.9", kind: str = "LlamaConfig") -> dict[str, Any]:
@@ -98,7 +97,7 @@ def test_the_key_that_does_the_same_is_what_to_write(name: str, value: Any, inst
 
 
 def test_what_is_not_read_does_not_count() -> None:
-    held = read_row(ROW["init_method_std"], as_read(mindformers(OLD, {"m.init_method_std": None, "m.initializer_range": 0.1}), "1.9"))
+    held = ROW["init_method_std"].read(as_read(mindformers(OLD, {"m.init_method_std": None, "m.initializer_range": 0.1}), "1.9"))
     assert held.shown == "0.01"
 
 
@@ -122,7 +121,9 @@ def test_a_name_that_is_nearly_one_that_is_read() -> None:
         message("trap.unread_near", place=at(near, "rms_norm_epsilon"), name="rms_norm_epsilon", other="rms_norm_eps", **about())
     ]
     beside = "m.rms_norm_epsilon: 1.0e-6"
-    assert [(trap.id, trap.arguments["elsewhere"]) for trap in told(beside)] == [("trap.unread_beside", at(beside, "rms_norm_eps"))]
+    assert [(pitfall.id, pitfall.arguments["elsewhere"]) for pitfall in told(beside)] == [
+        ("trap.unread_beside", at(beside, "rms_norm_eps"))
+    ]
 
 
 def test_names_that_are_like_none_are_told_together() -> None:
@@ -133,7 +134,7 @@ def test_names_that_are_like_none_are_told_together() -> None:
 
 def test_what_says_what_holds_anyway_is_no_trap() -> None:
     assert told("m.kv_channels: 16, m.rotary_pct: 1.0, m.emb_dropout_prob: 0.0, m.max_position_embeddings: 128, m.foo: null") == []
-    assert [trap.id for trap in told("m.kv_channels: 32, m.rotary_pct: 0.5")] == ["trap.unread_alone"]
+    assert [pitfall.id for pitfall in told("m.kv_channels: 32, m.rotary_pct: 0.5")] == ["trap.unread_alone"]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +148,12 @@ def test_what_says_what_holds_anyway_is_no_trap() -> None:
     ],
 )
 def test_by_class_and_release(kind: str, version: str, text: str, ids: list[str]) -> None:
-    assert [trap.id for trap in told(text, version, kind)] == ids
+    assert [pitfall.id for pitfall in told(text, version, kind)] == ids
 
 
 def test_newer_models_and_records_have_none() -> None:
     result = check(megatron(NEW, {}), mindformers(NEW, {"m.foo_bar": 3}))
-    assert [trap for trap in result.sides[1].traps if trap.id.startswith("trap.unread")] == []
+    assert [pitfall for pitfall in result.sides[1].pitfalls if pitfall.id.startswith("trap.unread")] == []
 
 
 # --- files that MindFormers ships ---
@@ -167,4 +168,4 @@ def shipped(name: str, factory: pytest.TempPathFactory) -> Checklist:
     "name", ["llama2/pretrain_llama2_7b.yaml", "codellama/pretrain_codellama_34b.yaml", "glm2/finetune_glm2_6b_fp16.yaml"]
 )
 def test_files_of_1_3_that_set_what_their_classes_read(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert [trap for trap in shipped(name, tmp_path_factory).sides[1].traps if trap.id.startswith("trap.unread")] == []
+    assert [pitfall for pitfall in shipped(name, tmp_path_factory).sides[1].pitfalls if pitfall.id.startswith("trap.unread")] == []

@@ -18,7 +18,7 @@ NULL = {"tokenizer-type": "NullTokenizer"}
 
 
 def trapped(result: Checklist, side: int) -> set[str]:
-    return {trap.id for trap in result.sides[side].traps}
+    return {pitfall.id for pitfall in result.sides[side].pitfalls}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_which_megatron_a_fork_stands_on_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("style", "keys", "trap", "since"),
+    ("style", "keys", "pitfall", "since"),
     [
         (OLD, {"optimizer.type": "FP32StateAdamWeightDecay"}, "trap.optimizer_gone", ("1.5.0", "1.6.0")),
         (NEW, {"m.hidden_dropout": None}, "trap.hidden_dropout", ("1.8.0", "1.9.0")),
@@ -63,6 +63,6 @@ def test_which_megatron_a_fork_stands_on_is_not_known() -> None:
         (NEW, {"context.enable_graph_kernel": True}, "trap.passed_over", ("1.8.0", "1.9.0")),
     ],
 )
-def test_traps_of_mindformers(style: str, keys: dict[str, Any], trap: str, since: tuple[str, str]) -> None:
-    told = [trap in trapped(check(megatron(style, {}), mindformers(style, keys), mindformers=version), 1) for version in since]
+def test_traps_of_mindformers(style: str, keys: dict[str, Any], pitfall: str, since: tuple[str, str]) -> None:
+    told = [pitfall in trapped(check(megatron(style, {}), mindformers(style, keys), mindformers=version), 1) for version in since]
     assert told == [False, True]

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import yaml
-
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.row import Effect
 from align_hooks.checklist.sides import check
 from align_hooks.checklist.tables import ROWS
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import yaml
+
 from align_hooks.errors import AlignHooksError
 from checklist.wheels import installed
 

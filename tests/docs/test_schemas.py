@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from align_hooks import compare
-from align_hooks.checklist.change import Action, Form
+from align_hooks.checklist.edits import Action, Form
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.row import Effect, RowGroup
 from align_hooks.comparison.acceptance import AcceptanceOutcome as Acceptance

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.checklist.belongs import elsewhere, odd
+from align_hooks.checklist.family_match import elsewhere, odd
 from align_hooks.configuration.source import read
 from align_hooks.doctor.examination import side_of
 from align_hooks.doctor.fit import own_names, refused

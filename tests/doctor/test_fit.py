@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from align_hooks.checklist.belongs import elsewhere
+from align_hooks.checklist.family_match import elsewhere
 from align_hooks.configuration.source import read
 from align_hooks.doctor.fit import refused
 from align_hooks.doctor.shapes import Shapes, shapes

@@ -185,9 +185,9 @@ def test_a_script_that_cannot_be_followed_is_told_of_it(tmp_path: Path) -> None:
     same = f"bash {path} dlc 'two words' 8"
     for given, advised in ((str(path), f"bash {path}"), (same, same), (f"SIZE=1 bash {path} 8", f"env SIZE=1 bash {path} 8")):
         told = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- {advised}")
-        assert read(given, {}).notes == [told]
+        assert read(given, {}).by_a_run == told
     for line, command in HARM.items():
         path.write_text(f"# rm and kill\n{line}\n{UNFOLLOWED}")
-        assert read(str(path), {}).notes == [message("configuration.run_does_harm", name="train.sh", line=2, command=command)]
+        assert read(str(path), {}).by_a_run == message("configuration.run_does_harm", name="train.sh", line=2, command=command)
     path.write_text("torchrun pretrain_gpt.py --num-layers 4 --lr 1e-4\n")
-    assert read(str(path), {}).notes == []
+    assert read(str(path), {}).by_a_run is None

@@ -5,6 +5,7 @@ message, of an error or of an ending, and that is then searched, cut, matched or
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ READERS = {
     *("removeprefix", "removesuffix", "isdigit", "isdecimal", "isalnum", "isalpha", "match", "search", "fullmatch", "findall", "finditer"),
 }
 NUMBERS = {"int", "float", "literal_eval"}
+APART = re.compile(r"isinstance\(.*\b(Message|Joined)\b|.*(?<!facts)\.arguments$|.*\.id\b.* (==|!=|in) .*'\w+\.\w+'")
 
 
 def sentences(tree: ast.AST) -> set[str]:
@@ -94,3 +96,19 @@ def test_nothing_reads_words_back(path: Path) -> None:
 )
 def test_the_walk_finds_what_reads_words_back(code: str) -> None:
     assert list(readings(code))
+
+
+def takes_messages_apart(source: str) -> list[str]:
+    """Code that decides by a message's class, id or arguments, where a type of its own should say it."""
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.Attribute | ast.Compare))
+    return [code for code in map(ast.unparse, nodes) if APART.match(code)]
+
+
+@in_one(sorted((SOURCE / "checklist").rglob("*.py")))
+def test_the_checklist_decides_by_types(path: Path) -> None:
+    assert takes_messages_apart(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("code", ['why.id == "why.untold"', 'note.arguments["script"]', "isinstance(note, str | Joined)"])
+def test_the_walk_finds_what_takes_messages_apart(code: str) -> None:
+    assert takes_messages_apart(code)

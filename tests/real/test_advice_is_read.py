@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from align_hooks.checklist import newer_names
+from align_hooks.checklist import mindformers_models
 from align_hooks.checklist.row import Effect
+from align_hooks.checklist.suggest_edits import usable
 from align_hooks.checklist.tables import ROWS
-from align_hooks.checklist.writable import usable
 from align_hooks.configuration.mindformers import MODEL, read_yaml
 from align_hooks.data_file import sections
 from real import advice
@@ -58,7 +58,7 @@ def tries(family: str) -> dict[str, list[tuple[advice.Keys, advice.Keys]]]:
     found: dict[str, list[tuple[advice.Keys, advice.Keys]]] = {}
     for line in TABLES["tried"]:
         key, value, more = [*map(str.strip, line.split("|")), ""][:3]
-        if long(key) in advised or key.removeprefix("m.") in newer_names.unread(family):
+        if long(key) in advised or key.removeprefix("m.") in mindformers_models.unread(family):
             with_more = advice.changed(base(family), yaml.safe_load(f"{{{more}}}"))
             found.setdefault(key, []).append((with_more, advice.changed(with_more, {key: yaml.safe_load(value)})))
     return found
@@ -88,14 +88,14 @@ def outcome(without: dict[str, Any], with_it: dict[str, Any]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", newer_names.EVERY)
+@pytest.mark.parametrize("family", mindformers_models.EVERY)
 def test_names_that_are_not_read_are_known(family: str) -> None:
     """In both directions: of all keys that a row may advise, and of all that the table holds."""
     found = outcomes(family)
     real = {key.removeprefix("m.") for key, became in found.items() if "read" not in became}
-    ours = newer_names.unread(family)
-    values = {name for families, name, _ in newer_names.REFUSED_VALUES if family in families}
-    known = newer_names.refused(family) | newer_names.ignored(family) | values
+    ours = mindformers_models.unread(family)
+    values = {name for families, name, _ in mindformers_models.REFUSED_VALUES if family in families}
+    known = mindformers_models.refused(family) | mindformers_models.ignored(family) | values
     wrong = {"not read, not known": sorted(real - ours - known), "known, and read": sorted(ours - real)}
     assert not any(wrong.values()), wrong
 
@@ -103,7 +103,7 @@ def test_names_that_are_not_read_are_known(family: str) -> None:
 @cache
 def values() -> dict[tuple[str, str, object], str]:
     """What each value that is said to be refused is answered with, by family, name and value; empty where it is built."""
-    asked = [(family, name, value) for families, name, value in newer_names.REFUSED_VALUES for family in families]
+    asked = [(family, name, value) for families, name, value in mindformers_models.REFUSED_VALUES for family in families]
     found = advice.read_back([advice.text(with_value(*one)) for one in asked])
     return {one: str(answer.get("refused", "")) for one, answer in zip(asked, found, strict=True)}
 
@@ -115,16 +115,17 @@ def with_value(family: str, name: str, value: object) -> advice.Keys:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", newer_names.EVERY)
+@pytest.mark.parametrize("family", mindformers_models.EVERY)
 def test_values_that_are_said_to_be_refused_are(family: str) -> None:
     assert {(name, value): why for (one, name, value), why in values().items() if one == family and not why} == {}
-    assert newer_names.refuses(family, "bias_swiglu_fusion", True, {})
-    assert not newer_names.refuses(family, "bias_swiglu_fusion", True, {"hidden_act": "swiglu"})
+    assert mindformers_models.refuses(family, "bias_swiglu_fusion", True, {})
+    assert not mindformers_models.refuses(family, "bias_swiglu_fusion", True, {"hidden_act": "swiglu"})
 
 
 @pytest.mark.slow
 def test_a_value_that_is_taken_with_another() -> None:
     """``bias_swiglu_fusion: True`` wants ``hidden_act: swiglu``."""
-    keys = {f"m.{name}": True for name in newer_names.UNLESS} | {f"m.{name}": value for name, value in newer_names.UNLESS.values()}
-    for answer in advice.read_back([advice.text(advice.changed(base(family), keys)) for family in newer_names.EVERY]):
+    pairs = mindformers_models.ACCEPTED_WITH
+    keys = {f"m.{name}": True for name in pairs} | {f"m.{name}": value for name, value in pairs.values()}
+    for answer in advice.read_back([advice.text(advice.changed(base(family), keys)) for family in mindformers_models.EVERY]):
         assert answer["built"]["transformer.hidden_act"] == "fusedswiglu"

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import yaml
 
-from align_hooks.checklist import defaults, newer_names, rates, refusals, traps
-from align_hooks.checklist.change import in_yaml
-from align_hooks.checklist.defaults import ARCHITECTURES, DEFAULTS, EXPERTS, LLAMA, MLA, OTHERS
-from align_hooks.checklist.meaning import Balanced, ExpertLayers
-from align_hooks.checklist.readings import decay, experts, structure
+from align_hooks.checklist import mindformers_models, pitfalls, schedules
+from align_hooks.checklist.canonical_values import UNSET, Balanced, ExpertLayers, dtype, same
+from align_hooks.checklist.edits import in_yaml
+from align_hooks.checklist.family_match import experts
+from align_hooks.checklist.mindformers_models import ARCHITECTURES, DEFAULTS, LLAMA, MLA, OTHERS
+from align_hooks.checklist.pitfalls import refusals
+from align_hooks.checklist.resolvers import optimizer, structure
 from align_hooks.checklist.result import as_read
-from align_hooks.checklist.row import UNSET, CheckRow, dtype
-from align_hooks.checklist.side_value import read_row, same
+from align_hooks.checklist.row import CheckRow
 from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import ARGUMENTS, CHOICES, FLAGS, RENAMED, read_command
@@ -190,7 +191,7 @@ def steps(count: int) -> Any:
 def test_megatrons_schedules_of_learning_rate_and_weight_decay(megatron: dict[str, Any], name: str) -> None:
     real, said = value(megatron["schedules"][name]), read_command(MEGATRON_SCHEDULES[name], {})
     decays = name.startswith("decay ")
-    ours, theirs = (rates.weight_decay(said), real["decays"]) if decays else (rates.learning_rate(said), real["rates"])
+    ours, theirs = (schedules.weight_decay(said), real["decays"]) if decays else (schedules.learning_rate(said), real["rates"])
     found = ours.rate(steps(STEPS))
     worst = int(np.argmax(np.abs(found - np.asarray(theirs))))
     assert apart(found, theirs, 0.1 if decays else 3e-4) <= 1e-9, (worst, found[worst], theirs[worst])
@@ -232,7 +233,7 @@ def biases_and_vectors_are_spared(found: Mapping[str, Any]) -> None:
 def test_weights_that_decay_in_megatron(megatron: dict[str, Any]) -> None:
     found = value(megatron["decay"]["plain"])
     biases_and_vectors_are_spared(found)
-    assert all(decay.spared(name) == (name in found["spared"]) for name in found["shapes"])
+    assert all(optimizer.spared(name) == (name in found["spared"]) for name in found["shapes"])
     too = value(megatron["decay"]["norms"])
     assert all("q_layernorm." in name or "k_layernorm." in name for name in set(too["decays"]) - set(found["decays"]))
     assert len(set(too["decays"]) - set(found["decays"])) == 4
@@ -259,7 +260,7 @@ def older_yaml(name: str) -> str:
 
 def trainable(family: str, asked: str = "") -> dict[str, Any]:
     """What a family with experts must be told, or its network is refused."""
-    return {"moe_grouped_gemm": True} if family in EXPERTS and asked != "use_gmm" else {}
+    return {"moe_grouped_gemm": True} if family in mindformers_models.EXPERT_SIZE and asked != "use_gmm" else {}
 
 
 def conflicts() -> dict[str, tuple[str, str]]:
@@ -323,13 +324,13 @@ def test_defaults_of_a_newer_family(mindformers: dict[str, Any], family: str) ->
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_sizes_that_follow_from_a_newer_family(mindformers: dict[str, Any], family: str) -> None:
     real, c = value(mindformers["newer"][f"default {family}"]), mindformers_configuration(model_yaml(family))
-    assert defaults.KEY_VALUE_HEADS.get(family, real["num_attention_heads"]) == real["num_query_groups"]
+    assert mindformers_models.KEY_VALUE_HEADS.get(family, real["num_attention_heads"]) == real["num_query_groups"]
     assert structure.mindformers_groups(c) == real["num_query_groups"]
-    assert defaults.HEAD_DIM.get(family, real["hidden_size"] // real["num_attention_heads"]) == real["kv_channels"]
+    assert mindformers_models.HEAD_DIM.get(family, real["hidden_size"] // real["num_attention_heads"]) == real["kv_channels"]
     assert structure.mindformers_head_dim(c) == real["kv_channels"]
-    if family in EXPERTS:
-        assert defaults.EXPERT_SIZE[family] == real["moe_ffn_hidden_size"]
-    assert (real["num_moe_experts"] is not None) == (family in EXPERTS)
+    if family in mindformers_models.EXPERT_SIZE:
+        assert mindformers_models.EXPERT_SIZE[family] == real["moe_ffn_hidden_size"]
+    assert (real["num_moe_experts"] is not None) == (family in mindformers_models.EXPERT_SIZE)
     assert bool(real["multi_latent_attention"]) == (family in MLA)
 
 
@@ -377,7 +378,7 @@ def held_against(real: Mapping[str, Any], family: str, text: str) -> dict[str, A
             continue
         theirs = settled(built[field])
         theirs = theirs if row.form is None else row.form(theirs)
-        ours = read_row(row, c).meaning
+        ours = row.read(c).canonical
         ours = ours.kind if isinstance(ours, Balanced) else ours
         if not same(settled(ours), theirs):
             wrong[name] = (ours, theirs)
@@ -403,12 +404,12 @@ def test_rows_hold_what_a_configuration_builds(mindformers: dict[str, Any], name
 
 def trapped(text: str) -> set[tuple[str, str]]:
     """What the traps say of a YAML: ids of messages, and the key that each is of."""
-    said = traps.traps(as_read(mindformers_configuration(text), "1.9"))
-    return {(trap.id, str(trap.arguments.get("name", ""))) for trap in said}
+    side = as_read(mindformers_configuration(text), "1.9")
+    return {(pitfall.text.id, str(pitfall.text.arguments.get("name", ""))) for pitfall in pitfalls.pitfalls(side, side.values.keys())}
 
 
 def test_every_trap_is_tried() -> None:
-    assert newer_names.IGNORED.keys() <= IGNORED_TRIES.keys()
+    assert mindformers_models.IGNORED.keys() <= IGNORED_TRIES.keys()
 
 
 def outcome(mindformers: Mapping[str, Any], name: str, family: str, ours: str = "no such words") -> str:
@@ -431,7 +432,7 @@ def test_what_is_written_instead_is_read(mindformers: dict[str, Any], key: str) 
     default, written = (value(mindformers["newer"][name]) for name in (f"default {family}", f"instead {key}"))
     assert settled(default[field]) != settled(tried)
     assert settled(written[field]) != settled(default[field])
-    advised = rendered(newer_names.IGNORED[key])
+    advised = rendered(mindformers_models.IGNORED[key])
     assert any(re.search(rf"\b{name}\b", advised) for name in instead)
 
 
@@ -440,7 +441,7 @@ def test_keys_that_are_passed_over(mindformers: dict[str, Any], family: str) -> 
     """What the traps say of each key is what training with it does: it is ignored, it is refused, or it is read and nothing is said."""
     wrong = {}
     for key, (_, tried, _, _) in IGNORED_TRIES.items():
-        if key in newer_names.READ_BY and family not in EXPERTS:
+        if key in mindformers_models.READ_BY and family not in mindformers_models.EXPERT_SIZE:
             continue
         real = outcome(mindformers, f"ignored {family} {key}", family, "")  # the values are what 1.8 took
         said = trapped(model_yaml(family, **{key: tried}))
@@ -487,7 +488,7 @@ def test_numbers_that_yaml_makes_text_of(text: str) -> None:
 
 
 def test_keys_under_context(mindformers: dict[str, Any]) -> None:
-    assert {name for name, reached in mindformers["context"].items() if not reached} == set(traps.CONTEXT)
+    assert {name for name, reached in mindformers["context"].items() if not reached} == set(pitfalls.CONTEXT)
 
 
 def test_fields_that_the_training_graph_does_not_read() -> None:
@@ -495,7 +496,7 @@ def test_fields_that_the_training_graph_does_not_read() -> None:
     assert spec is not None and spec.origin is not None
     root = Path(spec.origin).parent
     sources = [*(root / "parallel_core" / "training_graph").rglob("*.py"), *(root / "models").rglob("modeling_*_train.py")]
-    read = {name for file in sources for name in attributes(file) if name in traps.WITHOUT_EFFECT}
+    read = {name for file in sources for name in attributes(file) if name in pitfalls.WITHOUT_EFFECT}
     assert len(sources) > 30
     assert read == set()
 
@@ -514,7 +515,7 @@ def attributes(file: Path) -> set[str]:
 def test_mindformers_learning_rate(mindformers: dict[str, Any], name: str) -> None:
     kwargs = MINDFORMERS_SCHEDULES[name]
     text = yaml.safe_dump({"lr_schedule": kwargs, "optimizer": {"type": "AdamW"}})
-    real, ours = value(mindformers["schedules"][name]), rates.learning_rate(mindformers_configuration(text)).rate(steps(STEPS))
+    real, ours = value(mindformers["schedules"][name]), schedules.learning_rate(mindformers_configuration(text)).rate(steps(STEPS))
     peak = kwargs.get("learning_rate", kwargs.get("base_lr"))
     theirs = np.asarray([math.nan if one is None else one for one in real])
     worst = int(np.argmax(np.where(np.isnan(theirs), math.inf, np.abs(ours - theirs))))

@@ -131,7 +131,7 @@ FIRST_WEIGHTS = "initial_scale_of_output_projections"
 def differing(reference: Path, candidate: Path) -> dict[str, str]:
     """What changes the result, by row, with what a check prints to do about it."""
     comparison = check(str(reference), str(candidate), {})
-    apart = [found for outcome in (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD) for found in comparison.of(outcome)]
+    apart = [found for outcome in (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN) for found in comparison.of(outcome)]
     return {found.row.id: to_change(found) for found in apart if found.row.id != FIRST_WEIGHTS}
 
 

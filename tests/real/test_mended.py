@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from align_hooks.checklist.change import Edit
+from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.edits import Edit
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.checklist.row import UNSET
 from align_hooks.checklist.sides import check as check_files
 from align_hooks.checklist.sides import fix
 from align_hooks.configuration.mindformers import MODEL, read_yaml
@@ -73,8 +73,8 @@ def told(family: str) -> Iterator[Told]:
     """The advice on every difference of the exercises that a family can be brought to."""
     for exercise, asked, keys in exercises(family):
         checklist = checked(family, exercise.style, asked, keys)
-        for one in (*checklist.of(RowOutcome.DIFFERENT), *checklist.of(RowOutcome.NOT_TOLD)):
-            if one.change is not None and one.change.keeps and one.row.id == exercise.row:
+        for one in (*checklist.of(RowOutcome.DIFFERENT), *checklist.of(RowOutcome.UNKNOWN)):
+            if one.change is not None and one.change.is_safe and one.row.id == exercise.row:
                 mended = edited(keys, checklist.edits)
                 yield Told(one.row.id, one.change.edits, advice.text(keys), advice.text(mended))
 

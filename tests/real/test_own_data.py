@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.checklist.canonical_values import Hidden
 from align_hooks.checklist.judge import RowOutcome
-from align_hooks.checklist.meaning import Hidden
 from align_hooks.checklist.result import Checklist
 from align_hooks.checklist.sides import check
 from checklist.exercises import row
@@ -42,7 +42,7 @@ def test_what_is_told_of_a_pad_token_id_makes_the_pair_agree_without_a_replay(re
     pad, times = int(ids[counts.argmax()]), int(counts.max())
     hides = trained(reference, own, pad)
     found = row(checked(reference, hides), "pad_token_id")
-    assert (found.outcome, found.candidate.meaning) == (RowOutcome.DIFFERENT, Hidden(pad, True, True))
+    assert (found.outcome, found.candidate.canonical) == (RowOutcome.DIFFERENT, Hidden(pad, True, True))
     assert [(part.id, part.arguments["count"]) for part in found.why.parts] == [("seen.times", times)]
     first = batches[0].tokens
     ours, theirs = (open_run(run).scalars()[0] for run in (reference, hides))

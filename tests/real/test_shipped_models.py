@@ -9,7 +9,7 @@ import pytest
 import yaml
 from transformers import DeepseekV3Config, PretrainedConfig, Qwen3Config, Qwen3MoeConfig
 
-from align_hooks.checklist.belongs import odd
+from align_hooks.checklist.family_match import odd
 from align_hooks.checklist.result import check
 from align_hooks.configuration.source import read
 from align_hooks.messages import rendered

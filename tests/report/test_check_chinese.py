@@ -13,11 +13,11 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from align_hooks.checklist.newer_names import EVERY, INSTEAD, ignored, refused
+from align_hooks.checklist.mindformers_models import EVERY, INSTEAD, NOT_IN_GRAPH, ignored, refused
+from align_hooks.checklist.pitfalls import CONTEXT
 from align_hooks.checklist.result import Checklist, check
 from align_hooks.checklist.row import CheckRow
 from align_hooks.checklist.tables import ROWS
-from align_hooks.checklist.traps import CONTEXT, WITHOUT_EFFECT
 from align_hooks.configuration.megatron import read_script
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.recorded import recorded
@@ -91,7 +91,7 @@ def left(checklist: Checklist) -> list[str]:
 def english(*pairs: tuple[Configuration, Configuration]) -> list[str]:
     """English sentences that are shown as they are, of checks either way round."""
     ways = [way for pair in pairs for way in (pair, pair[::-1])]
-    return [text for way in ways for text in left(check(*(replace(side, used=set()) for side in way)))]
+    return [text for way in ways for text in left(check(*(replace(side) for side in way)))]
 
 
 # ---- the catalogues
@@ -113,7 +113,7 @@ def test_a_row_goes_by_words_or_by_a_parameter(row: CheckRow) -> None:
     if isinstance(row.name, Message):
         assert re.search(r"[\u4e00-\u9fff]|z-loss", rendered(row.name, CHINESE))
         return
-    keys = {key.rpartition(".")[2].replace("-", "_") for says in (row.megatron, row.mindformers) for key in (*says.keys, *says.beside)}
+    keys = {key.rpartition(".")[2].replace("-", "_") for spec in (row.megatron, row.mindformers) for key in (*spec.keys, *spec.beside)}
     name = row.name.replace("-", "_")
     assert " " not in name
     assert keys & {name, name.removeprefix("no_")} or "_" in name or name in ("CANN", "bfloat16", "eps", "fp8")
@@ -188,7 +188,7 @@ def test_the_models_own_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", EVERY)
 def test_traps_of_newer_models(family: str) -> None:
     base = mindformers(NEW, {"m.model_type": family})
-    names = dict.fromkeys({*ignored(family), *refused(family), *INSTEAD, *WITHOUT_EFFECT}, 1)
+    names = dict.fromkeys({*ignored(family), *refused(family), *INSTEAD, *NOT_IN_GRAPH}, 1)
     names |= {"moe_grouped_gemm": False, "qk_layernorm": False, "hidden_dropout": 0, "attention_dropout": 0, "rope_scaling.type": "llama3"}
     more: dict[str, object] = {f"model.model_config.{name}": value for name, value in names.items()}
     more |= {f"context.{name}": 1 for name in CONTEXT} | {"lr_schedule.type": "WarmUpStableDecayLR"}
@@ -199,8 +199,8 @@ def test_traps_of_newer_models(family: str) -> None:
 def test_traps_of_older_models_and_of_megatron() -> None:
     older = mindformers(OLD, {"m.moe_config.expert_num": 8, "lr_schedule.learning_rate": "1e-3"})
     newer = megatron(OLD, {"num-query-groups": 2, "tokenizer-type": "NullTokenizer", "yaml-cfg": "one.yaml", "use-checkpoint-args": None})
-    traps = {trap.id for side in check(newer, older).sides for trap in side.traps}
-    assert traps >= {"trap.overwritten", "trap.text_to_yaml", "trap.groups_without_flag", "trap.null_tokenizer", "trap.own_yaml"}
+    pitfalls = {pitfall.id for side in check(newer, older).sides for pitfall in side.pitfalls}
+    assert pitfalls >= {"trap.overwritten", "trap.text_to_yaml", "trap.groups_without_flag", "trap.null_tokenizer", "trap.own_yaml"}
     assert english((newer, older)) == []
 
 

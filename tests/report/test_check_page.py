@@ -64,7 +64,7 @@ def test_the_rows_stand_on_the_page_of_a_comparison(opened: Open, aligned: Compa
 
 def test_a_check_of_recorded_batches_draws_its_schedules(opened: Open) -> None:
     """A section of the page is called ``data``; what its script reads is not."""
-    side = replace(checked().sides[0], look=BatchStatistics([0], rows=4, tokens=8, counted=8))
+    side = replace(checked().sides[0], statistics=BatchStatistics([0], rows=4, tokens=8, counted=8))
     result = opened(check_page(replace(checked(), sides=(side, checked().sides[1])), "1.2.3"))
     assert drawn(result).locator("#data").count() == 1
     assert result.page.locator("#plot-learning svg").count() == 1

@@ -140,12 +140,12 @@ def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Co
     def side(size: int, eps: float) -> RunSummary:
         return summary(with_facts(FACTS, training=Training(micro_batch_size=size), model={"rms_norm_eps": eps}))
 
-    unlike = replace(diverged, sides=(side(2, 1e-5), side(4, 1e-6)))
-    alone = settings(unlike, None)
+    setting_differences = replace(diverged, sides=(side(2, 1e-5), side(4, 1e-6)))
+    alone = settings(setting_differences, None)
     assert alone["differing"] == ["rms_norm_eps", "micro_batch_size"]
     rounding = check(megatron(OLD, {}), mindformers(OLD, {"runner_config.batch_size": 2}))
     assert "micro_batch_size" in [row.row.id for row in rounding.of(RowOutcome.ROUNDING)]
-    beside = settings(unlike, rounding)
+    beside = settings(setting_differences, rounding)
     assert beside["differing"] == ["rms_norm_eps"]
     assert [row.name for group in beside["beside"] for row in group.rows] == ["micro_batch_size"]
 

@@ -15,13 +15,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from align_hooks.checklist.sides import check_runs
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from align_hooks import __version__, open_run
-from align_hooks.checklist.sides import check_runs
 from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.record.inventory import holdings, not_whole
@@ -164,7 +165,7 @@ def main() -> int:
             runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
             path = where / case.name / "page.html"
             comparison = compare(*runs, noise=[open_run(noise[case.reference])])
-            path.write_text(page(comparison, __version__, check_runs(*runs, comparison.looks)), encoding="utf-8")
+            path.write_text(page(comparison, __version__, check_runs(*runs, comparison.statistics)), encoding="utf-8")
             found = places_of(browser, path, case)
             scrolls = f"{found.scrolls} scrolls, {found.on_telephone} on a telephone"
             print(f"{case.name}: {found.line or 'another culprit'} ({found.within}), {scrolls}", flush=True)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from align_hooks.configuration.values import Setting
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.extras import needing
 from align_hooks.process.paths import path_of
 from align_hooks.record.batch_statistics import Decode
-
-SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def tokenizer(path: str) -> Decode:
@@ -33,9 +28,3 @@ def tokenizer(path: str) -> Decode:
     except Exception as error:
         raise AlignHooksError(f"--tokenizer {file} cannot be read: {str(error).splitlines()[0]}; name a tokenizer.json") from None
     return lambda ids: str(opened.decode([token for token in ids if token >= 0], skip_special_tokens=False))
-
-
-def special_ids(values: Mapping[str, Setting]) -> dict[str, int | None]:
-    """Return the special ids that a configuration names, by the names of the guide; None where an id is not set, or no id."""
-    ids = {name: values.get(name) for name in SPECIAL}
-    return {name: id if isinstance(id, int) and not isinstance(id, bool) and id >= 0 else None for name, id in ids.items()}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.checklist.change import Edit, in_yaml
-from align_hooks.checklist.mend import applied
+from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.edits import Edit, in_yaml
 from align_hooks.checklist.result import Checklist
-from align_hooks.checklist.row import UNSET
+from align_hooks.checklist.suggest_edits import applied
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.source import has_model_args

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -11,21 +10,18 @@ from typing import TypeAlias
 
 import numpy as np
 
-from align_hooks.checklist.belongs import odd
-from align_hooks.checklist.change import Edit, Form, block
-from align_hooks.checklist.defaults import TEMPLATE_SINCE, of_template
+from align_hooks.checklist.canonical_values import UNSET, Words
+from align_hooks.checklist.edits import Edit, Form, block
+from align_hooks.checklist.family_match import odd
 from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
-from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.rates import learning_rate, weight_decay
-from align_hooks.checklist.readings.lookup import is_since
-from align_hooks.checklist.refusals import Refusal, refusals
-from align_hooks.checklist.row import MODEL, UNSET
-from align_hooks.checklist.schedule import RATE, Floats, Schedule, differences, relative_differences
-from align_hooks.checklist.side_value import ODD
-from align_hooks.checklist.traps import passed_over, traps
+from align_hooks.checklist.lookup import MODEL, is_since
+from align_hooks.checklist.mindformers_models import TEMPLATE_SINCE, names_passed_over, of_template
+from align_hooks.checklist.pitfalls import Refusal, pitfalls, refusals
+from align_hooks.checklist.resolver import ODD, traced
+from align_hooks.checklist.schedules import RATE, Floats, Schedule, differences, learning_rate, relative_differences, weight_decay
 from align_hooks.checklist.uncovered import Uncovered, uncovered, uncovered_differences
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Unknown, Value
-from align_hooks.messages import Argument, Joined, Message, Side, message, sentences
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, MissingArgument, Unknown, Value
+from align_hooks.messages import Argument, Message, Side, message, sentences
 from align_hooks.quantities.weights import NO_FAMILY, not_compared
 from align_hooks.record.batch_statistics import BatchStatistics, side_by_side, weigh_alike
 from align_hooks.record.format.schema import Table
@@ -33,8 +29,6 @@ from align_hooks.record.format.schema import Table
 NEWEST = "1.9"
 """The version of MindFormers that reads a YAML where nothing says which one does."""
 CLEAN, DIFFERS, UNDECIDED = 0, 1, 4
-OF_A_RUN = ("configuration.told_by_a_run", "configuration.run_does_harm")
-"""Notes that a run of a script would show what could not be followed."""
 ScheduleOf: TypeAlias = Callable[[Configuration], Schedule]
 Rates: TypeAlias = Mapping[int, float]
 """Step to the learning rate that its update used."""
@@ -72,6 +66,8 @@ class Course:
     first: int | None = None
     most: int | None = None
     """The step of the largest relative difference."""
+    keys: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    """The names that either side's schedule was made of, set or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +78,14 @@ class CheckedSide:
     source: str
     notes: tuple[Argument, ...]
     """How the configuration was read."""
-    traps: tuple[Message, ...]
+    pitfalls: tuple[Message, ...]
     """What the configuration says and its framework does not do."""
     not_covered: tuple[Uncovered, ...]
     """The settings that no row reads."""
     recorded: bool
     refusals: tuple[Refusal, ...] = ()
     """What MindFormers refuses of a YAML."""
-    look: BatchStatistics | None = None
+    statistics: BatchStatistics | None = None
     """Statistics of the recorded batches; None without any."""
     gaps: tuple[Argument, ...] = ()
     """The places that could not be followed and may say more."""
@@ -104,9 +100,9 @@ class Checklist:
     courses: tuple[Course, ...]
     data: Message | None = None
     """How the batches of the two runs relate; None where no batches were read."""
-    alike: bool | None = None
+    same_batches: bool | None = None
     """Whether the batches are the same; None where no batches were read."""
-    unlike: tuple[tuple[str, Argument, Argument], ...] = ()
+    setting_differences: tuple[tuple[str, Argument, Argument], ...] = ()
     """Settings that no row covers and that differ: name, and either side's value."""
     built: tuple[tuple[str, Argument, Argument], ...] = ()
     """Settings of the two models that were built, by their names in ``config.json``, that differ although nothing that was set does."""
@@ -118,14 +114,16 @@ class Checklist:
     @property
     def problems(self) -> list[tuple[Side, Message]]:
         """The faults of the recorded batches, each with its side."""
-        return [(name, problem) for name, side in zip(Side, self.sides, strict=True) if side.look for problem in side.look.problems]
+        return [
+            (name, problem) for name, side in zip(Side, self.sides, strict=True) if side.statistics for problem in side.statistics.problems
+        ]
 
     @property
     def differing(self) -> list[str]:
         """Ids of the rows and schedules that differ and change the result, and ``batches`` and ``built`` where these do."""
         rows = [checked.row.id for checked in self.of(RowOutcome.DIFFERENT)]
         courses = [course.name.value for course in self.courses if course.same is False]
-        return [*rows, *courses, *(["batches"] if self.alike is False else []), *(["built"] if self.built else [])]
+        return [*rows, *courses, *(["batches"] if self.same_batches is False else []), *(["built"] if self.built else [])]
 
     @property
     def seed_that_counts(self) -> JudgedRow | None:
@@ -137,8 +135,8 @@ class Checklist:
     @property
     def edits(self) -> tuple[Edit, ...]:
         """The edits, a setting once, by which rows that change the result agree and nothing is refused."""
-        differing = (*self.of(RowOutcome.DIFFERENT), *self.of(RowOutcome.NOT_TOLD))
-        changes = [checked.change for checked in differing if checked.change is not None and checked.change.keeps]
+        differing = (*self.of(RowOutcome.DIFFERENT), *self.of(RowOutcome.UNKNOWN))
+        changes = [checked.change for checked in differing if checked.change is not None and checked.change.is_safe]
         mended = [Edit(MINDFORMERS, key, value) for refusal in self.sides[1].refusals for key, value in refusal.edits.items()]
         return tuple({edit.key: edit for edit in (*mended, *(edit for change in changes for edit in change.edits))}.values())
 
@@ -160,7 +158,7 @@ class Checklist:
     @property
     def uncovered(self) -> list[tuple[CheckedSide, Uncovered]]:
         """The settings that no row reads and that may change the result; of two sides of one framework, those that differ."""
-        one_framework, differ = self.sides[0].framework == self.sides[1].framework, {name for name, *_ in self.unlike}
+        one_framework, differ = self.sides[0].framework == self.sides[1].framework, {name for name, *_ in self.setting_differences}
         settings = [(side, setting) for side in self.sides for setting in side.not_covered if setting.matters]
         return [(side, one) for side, one in settings if not one_framework or one.unknown or one.name in differ]
 
@@ -169,7 +167,7 @@ class Checklist:
         """Whether something differs or is refused, and if not, whether all that matters is known."""
         if self.differing or self.problems or any(side.refusals for side in self.sides):
             return CheckVerdict.DIFFERS
-        unknown = self.of(RowOutcome.NOT_TOLD) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
+        unknown = self.of(RowOutcome.UNKNOWN) or self.gaps or self.uncovered or any(course.same is None for course in self.courses)
         return CheckVerdict.INCONCLUSIVE if unknown else CheckVerdict.CLEAN
 
     @property
@@ -181,7 +179,7 @@ class Checklist:
 def check(
     reference: Configuration,
     candidate: Configuration,
-    looks: tuple[BatchStatistics | None, BatchStatistics | None] = (None, None),
+    statistics: tuple[BatchStatistics | None, BatchStatistics | None] = (None, None),
     mindformers: str = NEWEST,
     megatron: str = "",
     rates: tuple[Rates | None, Rates | None] = (None, None),
@@ -196,15 +194,19 @@ def check(
     """
     reference, candidate = (as_read(side, mindformers, megatron) for side in (reference, candidate))
     repairs = {key: value for refusal in refusals(candidate) for key, value in refusal.edits.items()}
-    checked = judge(reference, candidate, looks=looks, weigh_alike=weigh_alike(*looks), repairs=repairs)
-    for side in (reference, candidate):
-        if side.facts is None and not side.used & side.values.keys():
-            raise ConfigurationError(f"{side.source} says nothing that the CheckList asks for; name the script or YAML of a training")
+    checked = judge(reference, candidate, statistics=statistics, weigh_alike=weigh_alike(*statistics), repairs=repairs)
     courses = (learning_rates(reference, candidate, rates), course(Scheduled.WEIGHT_DECAY, weight_decay, reference, candidate))
-    sides = (checked_side(reference, looks[0]), checked_side(candidate, looks[1]))
-    if not any(side.gaps for side in sides) and not any(map(_lacks_value, checked)) and None not in [one.same for one in courses]:
-        sides = (_without_run(sides[0]), _without_run(sides[1]))
-    checklist = Checklist(sides, checked, courses, *side_by_side(*looks), uncovered_differences(reference, candidate))
+    ours = frozenset[str]().union(*(row.reference.keys for row in checked), *(one.keys[0] for one in courses))
+    theirs = frozenset[str]().union(*(row.candidate.keys for row in checked), *(one.keys[1] for one in courses))
+    for side, covered in ((reference, ours), (candidate, theirs)):
+        if side.facts is None and covered.isdisjoint(side.values):
+            raise ConfigurationError(f"{side.source} says nothing that the CheckList asks for; name the script or YAML of a training")
+    lacks = reference.gaps or candidate.gaps or any(map(_lacks_value, checked)) or None in [one.same for one in courses]
+    if not lacks:  # a run of a script would show nothing more
+        reference, candidate = replace(reference, by_a_run=None), replace(candidate, by_a_run=None)
+    sides = (checked_side(reference, ours, statistics[0]), checked_side(candidate, theirs, statistics[1]))
+    differences_beside = uncovered_differences(reference, candidate, ours | theirs)
+    checklist = Checklist(sides, checked, courses, *side_by_side(*statistics), differences_beside)
     checklist = _without_needless_removals(checklist, candidate)
     return checklist if checklist.of(RowOutcome.DIFFERENT) else replace(checklist, built=built_differences(*models))
 
@@ -247,7 +249,7 @@ def as_read(configuration: Configuration, mindformers: str, megatron: str = "") 
     if configuration.facts is None and is_since(version, *TEMPLATE_SINCE):
         configuration = replace(configuration, values={**configuration.values, **of_template(configuration.values)})
     try:
-        return replace(configuration, version=version, passed_over=passed_over(configuration, version))
+        return replace(configuration, version=version, passed_over=names_passed_over(configuration, version))
     except Unknown as unknown:  # without the class of the model nobody knows which of its keys count
         of_model = {name: value for name, value in configuration.values.items() if name.startswith(MODEL)}
         of_model = {name: Value(value.written, value.place, unknown.why) for name, value in of_model.items()}
@@ -256,6 +258,12 @@ def as_read(configuration: Configuration, mindformers: str, megatron: str = "") 
 
 def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:
     """Return a schedule of both sides, compared step by step."""
+    ours, theirs = traced(reference), traced(candidate)
+    compared = _course(name, schedule_of, ours, theirs)
+    return replace(compared, keys=(frozenset(ours.asked), frozenset(theirs.asked)))
+
+
+def _course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, candidate: Configuration) -> Course:
     schedules: list[Schedule] = []
     for side, configuration in zip(Side, (reference, candidate), strict=True):
         try:
@@ -280,7 +288,9 @@ def course(name: Scheduled, schedule_of: ScheduleOf, reference: Configuration, c
 def learning_rates(reference: Configuration, candidate: Configuration, rates: tuple[Rates | None, Rates | None]) -> Course:
     """Return the learning rates on record where these differ, or the settings do not say them; else those of the settings."""
     on_record, derived = recorded_rates(*rates), course(Scheduled.LEARNING_RATE, learning_rate, reference, candidate)
-    return on_record if on_record is not None and (on_record.same is False or derived.same is None) else derived
+    if on_record is None or (on_record.same is not False and derived.same is not None):
+        return derived
+    return replace(on_record, keys=derived.keys)
 
 
 def recorded_rates(reference: Rates | None, candidate: Rates | None) -> Course | None:
@@ -314,33 +324,23 @@ def compare_series(name: Scheduled, series: tuple[list[int], list[float], list[f
     return Course(name, True, text, steps=steps, reference=ours, candidate=theirs)
 
 
-def checked_side(configuration: Configuration, look: BatchStatistics | None) -> CheckedSide:
-    """Return one side, with the settings that no row read."""
-    traps_of_side, recorded = tuple(sorted(traps(configuration), key=_line)), configuration.facts is not None
-    wrong, gaps = () if configuration.unread else odd(configuration), configuration.gaps
-    notes = (*configuration.notes, *([message("note.of_no_family", why=sentences(*wrong))] if wrong else []))
-    unknown = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, Message)]
-    if (argument := next((why for why in unknown if why.id == "configuration.argument"), None)) is not None:
-        notes = (message("configuration.arguments_missing", script=argument.arguments["script"]), *notes)
-    refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration))
-    return CheckedSide(configuration.side, configuration.source, notes, traps_of_side, names, recorded, refused, look, gaps)
+def checked_side(configuration: Configuration, covered: frozenset[str], statistics: BatchStatistics | None) -> CheckedSide:
+    """Return one side, with the settings that are not ``covered`` by a row."""
+    unknown = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, MissingArgument)]
+    notes: list[Argument] = [message("configuration.arguments_missing", script=unknown[0].script)] if unknown else []
+    notes += [*configuration.notes, *([configuration.by_a_run] if configuration.by_a_run is not None else [])]
+    if not configuration.unread and (wrong := odd(configuration)):
+        notes.append(message("note.of_no_family", why=sentences(*wrong)))
+    texts, recorded = tuple(pitfall.text for pitfall in pitfalls(configuration, covered)), configuration.facts is not None
+    refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration, covered))
+    return CheckedSide(
+        configuration.side, configuration.source, tuple(notes), texts, names, recorded, refused, statistics, configuration.gaps
+    )
 
 
 def _lacks_value(checked: JudgedRow) -> bool:
     """Return whether a row is undecided because a value of a script is not known."""
-    return checked.outcome is RowOutcome.NOT_TOLD and any(side.why for side in (checked.reference, checked.candidate))
-
-
-def _without_run(side: CheckedSide) -> CheckedSide:
-    """Return a side without the note that a run of its script would show more."""
-    words = [(note.parts[0] if isinstance(note, Joined) else note, note) for note in side.notes]
-    return replace(side, notes=tuple(note for first, note in words if not (isinstance(first, Message) and first.id in OF_A_RUN)))
-
-
-def _line(trap: Message) -> float:
-    """Return the line of a trap's place; inf without one."""
-    found = re.search(r":(\d+)", str(trap.arguments.get("place", "")))
-    return int(found[1]) if found else math.inf
+    return checked.outcome is RowOutcome.UNKNOWN and any(side.why for side in (checked.reference, checked.candidate))
 
 
 def counts(checklist: Checklist) -> Mapping[RowOutcome, int]:

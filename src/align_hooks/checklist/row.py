@@ -1,19 +1,22 @@
 """One row of the CheckList: how each side says a quantity, how the two correspond, and what a difference does.
 
-A row is data. Each side's settings are brought to a meaning, such as ``intermediate_size`` in elements, whether that was
-set or computed from ``multiple_of``. Meanings are compared; both values are shown as they were written, with their places.
+A row is data. Each side's settings are brought to a canonical value, such as ``intermediate_size`` in elements, whether that was
+set or computed from ``multiple_of``. These are compared; both are shown as they were written, with their places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeAlias
 
-from align_hooks.checklist.meaning import Words
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.checklist.canonical_values import UNSET, ValueOrigin, Words, plain, same, show
+from align_hooks.checklist.lookup import Read
+from align_hooks.checklist.resolver import ODD, Resolved, Resolver, Write, one_key, resolved
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, SourceLocation, Value
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, message
 from align_hooks.record.batch_statistics import BatchStatistics
@@ -49,27 +52,20 @@ class Occasion(Enum):
     ACCEPTANCE = "acceptance"
 
 
-class Unset(Enum):
-    """A value that nobody set; None is a value that frameworks set."""
-
-    UNSET = "not set"
-
-
-UNSET = Unset.UNSET
-Read: TypeAlias = Callable[[Configuration], Setting]
-Form: TypeAlias = Callable[[Setting], Setting]
+ToCanonical: TypeAlias = Callable[[Setting], Setting]
 Keeps: TypeAlias = Callable[[Setting], bool]
 Explain: TypeAlias = Callable[[Configuration, Configuration], "Words | None"]
-Looks: TypeAlias = "tuple[BatchStatistics | None, BatchStatistics | None]"
+BatchPair: TypeAlias = "tuple[BatchStatistics | None, BatchStatistics | None]"
 """Statistics of the recorded batches of reference and candidate; None of a side without any."""
-InBatches: TypeAlias = Callable[[Looks, Configuration, Configuration], "SettingEvidence | None"]
-Edits: TypeAlias = Mapping[str, Setting]
-"""Keys to the values that they are given together; None takes a key out."""
+InBatches: TypeAlias = Callable[[BatchPair, Configuration, Configuration], "SettingEvidence | None"]
 Instead: TypeAlias = Callable[[Configuration, Configuration], "tuple[str, Message] | None"]
 Cannot: TypeAlias = Callable[[Configuration], "Words | None"]
-Tries: TypeAlias = Callable[["EditRequest"], Iterable[Edits]]
-Name: TypeAlias = "Message | str"
-"""A row's title: words, or a parameter's name, which is the same in every language."""
+
+
+class Worded(str):
+    """The id of a row whose title is words; any other row is called by its parameter's name, the same in every language."""
+
+    __slots__ = ()
 
 
 def _sources() -> Mapping[str, Sequence[str]]:
@@ -85,49 +81,6 @@ def _sources() -> Mapping[str, Sequence[str]]:
 SOURCES = _sources()
 
 
-def plain(value: Setting) -> Setting:
-    """Return a Boolean or number as both sides write it, also where YAML made text of it; else the value unchanged."""
-    if not isinstance(value, str):
-        return value
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-TYPES = {
-    "float32": ("float32", "fp32", "torch.float32", "float", "torch.float"),
-    "bfloat16": ("bfloat16", "bf16", "torch.bfloat16"),
-    "float16": ("float16", "fp16", "torch.float16", "half", "torch.half"),
-    "float64": ("float64", "fp64", "torch.float64", "double"),
-}
-_TYPES = {alias: name for name, aliases in TYPES.items() for alias in aliases}
-
-
-def dtype(value: Setting) -> Setting:
-    """Return the one name of a type, whatever the framework calls it."""
-    return _TYPES.get(str(value).lower().replace("mstype.", "").replace("mindspore.", ""), value) if value is not None else None
-
-
-def text(value: Setting) -> Setting:
-    """Return a name in lower case with underscores for dashes; else the value unchanged."""
-    return value.lower().replace("-", "_") if isinstance(value, str) else value
-
-
-@dataclass(frozen=True, slots=True)
-class EditRequest:
-    """A row whose candidate is to be edited."""
-
-    reference: Configuration
-    candidate: Configuration
-    wanted: Setting
-    """The reference's meaning."""
-    keys: Sequence[str]
-    """The candidate's keys that may be written, those that are set first."""
-
-
 @dataclass(frozen=True, slots=True)
 class SettingEvidence:
     """What recorded batches show of a difference."""
@@ -138,29 +91,74 @@ class SettingEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
+class SideSpec:
     """How one side says a quantity."""
 
     keys: tuple[str, ...] = ()
-    """The names that mean the quantity, of which the first that is set wins; with ``read`` all names that it reads."""
+    """The names that say the quantity, of which the first that is set wins; with ``read`` all names that it reads."""
     default: Setting = UNSET
-    """The value where no key is set, or a function of the configuration."""
+    """The value where no key is set, or a reader of it."""
     read: Read | None = None
-    """Computes the quantity where no single key says it."""
+    """Computes the quantity where no single key says it; a resolver has its writer too."""
     fixed: Setting = UNSET
     """What the framework does where nothing can be configured."""
     note: Message | None = None
     beside: tuple[str, ...] = ()
     """Names that belong to the quantity and do not say it, such as how something is done that another key switches on."""
-    tries: Tries | None = None
-    """All ways of writing a meaning; None where one key is given the meaning itself."""
+    writer: Write | None = None
+    """Writes the quantity where a key that says it is not given the wanted value itself."""
     cannot: Cannot | None = None
     """Says why no edit of this configuration changes the quantity; None where one can."""
 
     @property
-    def speaks(self) -> bool:
-        """Whether the side says the quantity at all."""
+    def is_there(self) -> bool:
+        """Whether the side has the quantity at all."""
         return bool(self.keys) or self.read is not None or self.fixed is not UNSET or self.default is not UNSET
+
+    def resolve(self, configuration: Configuration) -> Resolved:
+        """Return the value as written, before the row's form makes a canonical one of it, with the names that it is made of."""
+        return resolved(self._written, configuration)
+
+    def _written(self, configuration: Configuration) -> Setting:
+        if self.fixed is not UNSET:
+            return self.fixed
+        if self.read is not None:
+            return self.read(configuration)
+        if (value := configuration.find(self.keys)) is not None:
+            return value.value
+        return self.default(configuration) if callable(self.default) else self.default
+
+    @property
+    def write(self) -> Write:
+        """The ways of writing the quantity."""
+        return self.writer or (self.read.write if isinstance(self.read, Resolver) else one_key)
+
+
+@dataclass(frozen=True, slots=True)
+class SideValue:
+    """One side's value of a row."""
+
+    canonical: Setting
+    """The value in the form that both sides have in common; UNSET where the side does not say it, or it is not known."""
+    shown: Argument
+    place: SourceLocation | ValueOrigin | None
+    """Where the value was set; None where it is not known."""
+    why: Argument = None
+    """Why the value is not known; None where it is."""
+    keys: frozenset[str] = frozenset()
+    """The names that the value was asked of, set or not, and those that belong to the quantity."""
+
+    @property
+    def where(self) -> str | ValueOrigin:
+        """The place in words, empty where there is none."""
+        return self.place if isinstance(self.place, ValueOrigin) else str(self.place or "")
+
+    def place_beside(self, source: str) -> Argument:
+        """Return the place without its option; only the line where the file is ``source``."""
+        if not isinstance(self.place, SourceLocation):
+            return self.where
+        in_source = self.place.line is not None and self.place.source == source
+        return message("place.line", line=str(self.place.line)) if in_source else str(replace(self.place, name=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +178,20 @@ class Recommendation:
 class CheckRow:
     """One quantity to check."""
 
-    name: Name
-    megatron: Says
-    mindformers: Says
+    id: str
+    """The parameter's name, or that of the title, ``row.ID`` of the catalogues, of a ``Worded`` one."""
+    megatron: SideSpec
+    mindformers: SideSpec
     group: RowGroup
     effect: Effect = Effect.RESULT
-    form: Form | None = plain
-    """Brings a written value to its meaning; None for a path or a version, of which no number is made."""
+    form: ToCanonical | None = plain
+    """Brings a written value to its canonical one; None for a path or a version, of which no number is made."""
     fact: str = ""
     """Where a record's ``run.json`` has the quantity as built."""
     when: str = ""
     """The row without which this one means nothing, by its id (``expert_num``), or a value of it (``compute_dtype=float16``)."""
     describe: Callable[[Setting, Setting], Words | None] | None = None
-    """Says how two meanings differ that are too long to be shown."""
+    """Says how two values differ that are too long to be shown."""
     harmless_if: Explain | None = None
     """Says why a difference does no harm to these two sides; None where it does harm."""
     implied_by: Explain | None = None
@@ -212,9 +211,9 @@ class CheckRow:
     """Whether the row says how tokens weigh in the loss, which recorded batches show."""
 
     @property
-    def id(self) -> str:
-        """The parameter's name, or that of the row's message."""
-        return self.name.id.partition(".")[2] if isinstance(self.name, Message) else self.name
+    def name(self) -> Argument:
+        """The title."""
+        return message(f"row.{self.id}") if isinstance(self.id, Worded) else self.id
 
     @property
     def depends_on(self) -> str:
@@ -229,24 +228,51 @@ class CheckRow:
     @property
     def one_sided(self) -> bool:
         """Whether one side has no such quantity, so that the other is compared with the advice only."""
-        return not (self.megatron.speaks and self.mindformers.speaks)
+        return not (self.megatron.is_there and self.mindformers.is_there)
 
-    def says(self, configuration: Configuration) -> Says:
+    def spec(self, configuration: Configuration) -> SideSpec:
         """Return how the side of a configuration says the quantity."""
         return self.mindformers if configuration.side == MINDFORMERS else self.megatron
 
+    def read(self, configuration: Configuration) -> SideValue:
+        """Return one side's value."""
+        spec = self.spec(configuration)
+        resolved = spec.resolve(configuration)
+        written, why = resolved.value, resolved.why
+        deciding = self._deciding(configuration, resolved)
+        if (fact := configuration.fact(self.fact) if self.fact else None) is not None:
+            written, deciding, why = fact, deciding or Value(fact, configuration.account), None
+        try:
+            canonical = written if written is UNSET or self.form is None else self.form(written)
+        except ODD:
+            canonical = written
+        if isinstance(canonical, float) and not math.isfinite(canonical):
+            source = deciding.where if deciding is not None else configuration.source
+            canonical, why = UNSET, message("held.not_finite", place=source, value=str(written))
+        place: SourceLocation | ValueOrigin | None = ValueOrigin.NOT_CONFIGURABLE if spec.fixed is not UNSET else ValueOrigin.DEFAULT
+        if canonical is UNSET:
+            place = None
+        elif deciding is not None:
+            place = deciding.place
+        elif configuration.facts is not None:
+            place = configuration.account
+        return SideValue(canonical, show(canonical), place, why, resolved.keys.union(spec.keys, spec.beside))
 
-NEVER = Says(fixed=False, note=message("note.none"))
+    def _deciding(self, configuration: Configuration, resolved: Resolved) -> Value | None:
+        """Return the setting without which the value would be another; else that of the first key that is set."""
+        spec, values = self.spec(configuration), configuration.values
+        names = spec.keys or sorted(resolved.keys)
+        keys = [key for key in names if key in values and key not in configuration.passed_over]
+        if spec.read is not None and (len(keys) > 1 or not spec.keys) and configuration.facts is None:
+            itself = next((key for key in keys if not values[key].unknown and same(values[key].value, resolved.value)), None)
+            if itself is not None:
+                return values[itself]
+            for key in keys:
+                without = spec.resolve(replace(configuration, values={name: value for name, value in values.items() if name != key}))
+                if without.why is not None or not same(without.value, resolved.value):
+                    return values[key]
+        return values[keys[0]] if keys and spec.keys else None
+
+
+NEVER = SideSpec(fixed=False, note=message("note.none"))
 """A side that has no such setting, so that it is off."""
-MODEL = "model.model_config."
-"""The beginning of MindFormers' names for settings of a model."""
-
-
-def model(*names: str) -> tuple[str, ...]:
-    """Return keys of MindFormers' ``model_config``."""
-    return tuple(MODEL + name for name in names)
-
-
-def is_new(configuration: Configuration) -> bool:
-    """Return whether a MindFormers configuration builds one of the newer models, ``use_legacy: False``."""
-    return (legacy := configuration.find(("use_legacy",))) is not None and legacy.value is False

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from align_hooks.checklist.batches import special_ids
+from align_hooks.checklist.canonical_values import Hidden
 from align_hooks.checklist.fix import Fixed, fixed
-from align_hooks.checklist.meaning import Hidden
-from align_hooks.checklist.readings.lookup import known
+from align_hooks.checklist.lookup import MODEL, known
 from align_hooks.checklist.result import NEWEST, Checklist, as_read
 from align_hooks.checklist.result import check as check_configurations
-from align_hooks.checklist.row import MODEL
-from align_hooks.checklist.side_value import read_row
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.source import read
@@ -28,6 +25,7 @@ from align_hooks.record.batch_statistics import BatchStatistics, Decode, of_run
 from align_hooks.record.format.schema import Table
 from align_hooks.record.reader import Run, open_run
 
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 CORE = "megatron-core"
 """The package of Megatron-LM."""
 
@@ -88,7 +86,7 @@ def installed(package: str = "mindformers", otherwise: str = NEWEST) -> str:
         return otherwise
 
 
-def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, BatchStatistics]) -> Checklist | None:
+def check_runs(reference: Run, candidate: Run, statistics: Mapping[Side, BatchStatistics]) -> Checklist | None:
     """Check two records and their batches for the report of a comparison; None where one holds no configuration."""
     runs = (reference, candidate)
     if not all(run.facts.arguments is not None for run in runs):
@@ -96,7 +94,7 @@ def check_runs(reference: Run, candidate: Run, looks: Mapping[Side, BatchStatist
     ours, theirs = (recorded(run.manifest, str(run.path)) for run in runs)
     # a comparison's statistics count no ids: batches are read anew where a model leaves some out
     ids = hidden_ids(as_read(side, NEWEST) for side in (ours, theirs))
-    seen = [looks[side] if side in looks and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
+    seen = [statistics[side] if side in statistics and not ids else of_run(run, {}, ids=ids) for side, run in zip(Side, runs, strict=True)]
     return check_configurations(ours, theirs, (seen[0], seen[1]), rates=(rates_of(reference), rates_of(candidate)), models=models_of(*runs))
 
 
@@ -137,5 +135,11 @@ def named_ids(configuration: Configuration) -> dict[str, Setting]:
 
 def hidden_ids(sides: Iterable[Configuration]) -> set[int]:
     """Return the token ids that the models of some sides leave out."""
-    meanings = [read_row(ROW["pad_token_id"], side).meaning for side in sides]
-    return {meaning.id for meaning in meanings if isinstance(meaning, Hidden) and meaning.id is not None}
+    canonicals = [ROW["pad_token_id"].read(side).canonical for side in sides]
+    return {canonical.id for canonical in canonicals if isinstance(canonical, Hidden) and canonical.id is not None}
+
+
+def special_ids(values: Mapping[str, Setting]) -> dict[str, int | None]:
+    """Return the special ids that a configuration names, by the names of the guide; None where an id is not set, or no id."""
+    ids = {name: values.get(name) for name in SPECIAL}
+    return {name: id if isinstance(id, int) and not isinstance(id, bool) and id >= 0 else None for name, id in ids.items()}

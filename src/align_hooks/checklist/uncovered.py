@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
-from align_hooks.checklist.readings.data import HANDLERS
-from align_hooks.checklist.row import MODEL
-from align_hooks.checklist.side_value import same, show
+from align_hooks.checklist.canonical_values import same, show
+from align_hooks.checklist.lookup import MODEL
+from align_hooks.checklist.resolvers.data import HANDLERS
 from align_hooks.configuration.megatron import defaults_of, number
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, MINDSPEED, Configuration, Setting, Value
 from align_hooks.data_file import sections
@@ -36,12 +36,19 @@ class Uncovered:
     """Whether the value is not known, so that nobody knows whether the other side has the same."""
 
 
-def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
+def not_covered(configuration: Configuration, covered: Set[str]) -> Iterator[tuple[str, Value]]:
+    """Yield the settings that are not among the ``covered`` names, those that rows read, but for the launcher's own options."""
+    for name, value in configuration.values.items():
+        if name not in covered and not name.startswith(LAUNCHER):
+            yield name, value
+
+
+def uncovered(configuration: Configuration, covered: Set[str]) -> Iterator[Uncovered]:
     """Yield the settings of a side that no row read; a name that a YAML repeats by an alias once."""
     values = configuration.values
-    places = {(value.place, name.rpartition(".")[2]) for name, value in values.items() if name in configuration.used}
+    places = {(value.place, name.rpartition(".")[2]) for name, value in values.items() if name in covered}
     partly = ((name, values[name]) for name in PARTLY if name in values)
-    for name, value in (*configuration.not_covered((LAUNCHER,)), *partly):
+    for name, value in (*not_covered(configuration, covered), *partly):
         place = (value.place, name.rpartition(".")[2])
         if configuration.facts is not None or value.place is None or place not in places or name in PARTLY:
             where = str(replace(value.place, name="")) if value.place is not None else configuration.source
@@ -49,11 +56,13 @@ def uncovered(configuration: Configuration) -> Iterator[Uncovered]:
         places.add(place)
 
 
-def uncovered_differences(reference: Configuration, candidate: Configuration) -> tuple[tuple[str, Argument, Argument], ...]:
+def uncovered_differences(
+    reference: Configuration, candidate: Configuration, covered: Set[str]
+) -> tuple[tuple[str, Argument, Argument], ...]:
     """Return the settings that no row read and that are known to differ, of two sides of one framework."""
     if reference.side != candidate.side:  # whose names are not the same
         return ()
-    unset, covered = Value(None), reference.used | candidate.used
+    unset = Value(None)
     names = [name for name in {**reference.values, **candidate.values} if name not in covered]
     pairs = [(name, reference.values.get(name, unset), candidate.values.get(name, unset)) for name in names]
     differ = [(name, ours, theirs) for name, ours, theirs in pairs if not (ours.unknown or theirs.unknown) and ours.value != theirs.value]

@@ -122,7 +122,7 @@ def read_script(
         by_a_run: Argument = message("configuration.run_does_harm", name=name, line=line, command=harmful[1])
     else:
         by_a_run = with_commands(message("configuration.told_by_a_run"), f"align-hooks run --arguments-only -- {given}")
-    return replace(configuration, notes=[*configuration.notes, by_a_run])
+    return replace(configuration, by_a_run=by_a_run)
 
 
 def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -35,6 +35,13 @@ class Unknown(Exception):
 
     def __str__(self) -> str:
         return rendered(self.why)  # here, for most handlers never show the reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MissingArgument(Message):
+    """That a value is an argument of the script itself, which nobody gives."""
+
+    script: str = ""
 
 
 class ConflictingValues(Unknown, ConfigurationError):
@@ -115,10 +122,10 @@ class Configuration:
     """What a reader should know of how the side was read."""
     misplaced: Sequence[Message] = ()
     """Those of ``notes`` that name a file which is not where its framework looks."""
+    by_a_run: Argument = None
+    """How a run of the script shows the values that could not be followed; None where all were."""
     unread: str = ""
     """A file with more settings that is not on this machine."""
-    used: set[str] = field(default_factory=set)
-    """The names that a row asked for; others are shown as not covered."""
     passed_over: frozenset[str] = frozenset()
     """Names that the framework itself ignores."""
     gaps: tuple[Message, ...] = ()
@@ -140,11 +147,10 @@ class Configuration:
         return SourceLocation(self.source if "parsed" in (self.facts or {}) else "run.json")
 
     def find(self, names: Sequence[str]) -> Value | None:
-        """Return the value of the first of some synonyms that is set, and count all of them as used.
+        """Return the value of the first of some synonyms that is set.
 
         :raises ConflictingValues: two of the names are set to different values.
         """
-        self.used.update(names)
         present = ((name, self.values[name]) for name in names if name in self.values and name not in self.passed_over)
         named = [(name, value) for name, value in present if value.written is not None]
         for name, value in named[1:]:
@@ -164,9 +170,3 @@ class Configuration:
             else:
                 fact = fact.get(part) if isinstance(fact, Mapping) else None
         return fact
-
-    def not_covered(self, ignored: Sequence[str] = ()) -> Iterator[tuple[str, Value]]:
-        """Yield the names that are set and that no row used, but for names with an ``ignored`` prefix."""
-        for name, value in self.values.items():
-            if name not in self.used and not name.startswith(tuple(ignored)):
-                yield name, value

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from align_hooks.configuration.beside import written_out
 from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, ShellWord, blank, length_of, line_of, text_of
-from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.values import ConfigurationError, MissingArgument
 from align_hooks.messages import Message, message
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
@@ -259,7 +259,7 @@ def unset(script: Script, node: Node, name: str) -> list[ShellWord]:
     if name in ("@", "*"):
         return []
     if name.isdigit():
-        return [unknown(node, message("configuration.argument", name=name, script=script.name))]
+        return [unknown(node, MissingArgument("configuration.argument", {"name": name, "script": script.name}, script.name))]
     return [unknown(node, message("configuration.unset", name=name, place=script.place(line_of(node))))]
 
 

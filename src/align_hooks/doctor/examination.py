@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks._version import __version__
-from align_hooks.checklist.belongs import elsewhere
-from align_hooks.checklist.readings.lookup import known
+from align_hooks.checklist.family_match import elsewhere
+from align_hooks.checklist.lookup import known
 from align_hooks.configuration.source import names, read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.files import imported_side, missing, resumes, unlocated

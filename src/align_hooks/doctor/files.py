@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from align_hooks.checklist.readings.data import PATHS
-from align_hooks.checklist.readings.lookup import known
-from align_hooks.checklist.row import plain
+from align_hooks.checklist.canonical_values import plain
+from align_hooks.checklist.lookup import known
+from align_hooks.checklist.resolvers.data import PATHS
 from align_hooks.configuration.files import LARGEST
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import Configuration

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from align_hooks.checklist.belongs import elsewhere as place_of_more
-from align_hooks.checklist.belongs import odd
-from align_hooks.checklist.readings import layout
-from align_hooks.checklist.readings.lookup import are_numbers, known
+from align_hooks.checklist.family_match import elsewhere as place_of_more
+from align_hooks.checklist.family_match import odd
+from align_hooks.checklist.lookup import are_numbers, known
+from align_hooks.checklist.resolvers import layout
 from align_hooks.configuration.megatron import LATEST
 from align_hooks.configuration.values import MINDFORMERS, Configuration
-from align_hooks.doctor.shapes import Shapes, meaning, shapes, whole_number
+from align_hooks.doctor.shapes import Shapes, canonical, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
 from align_hooks.families.registry import routers
 from align_hooks.job.entry import side_environment
@@ -112,7 +112,7 @@ class _DataChecks:
 
     def replay_batches(self, source: Source) -> None:
         replay = self.replay(source)
-        sequence = whole_number(meaning("seq_length", self.configuration, self.elsewhere))
+        sequence = whole_number(canonical("seq_length", self.configuration, self.elsewhere))
         if self.configuration.side != MINDFORMERS:  # Megatron needs the rows that it asks for
             grows = any(name in self.configuration.values for name in GROWS)
             rows = None if grows else whole_number(known(self.configuration, "global_batch_size"))
@@ -130,7 +130,7 @@ class _DataChecks:
         injection.check(self.model.whole, self.planned(injection), elsewhere=self.model.is_unknown)
 
     def replay_routing(self, source: Source) -> None:
-        replay, chosen = RoutingReplay(source), whole_number(meaning("num_experts_chosen", self.configuration, self.elsewhere))
+        replay, chosen = RoutingReplay(source), whole_number(canonical("num_experts_chosen", self.configuration, self.elsewhere))
         planned = self.planned(replay)
         gates = {name: shape for name, shape in self.model.whole.items() if name.endswith(ROUTER)}
         if self.model.whole and not gates:

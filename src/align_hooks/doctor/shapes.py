@@ -15,12 +15,10 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from align_hooks.checklist.belongs import misfits, named, of_side
-from align_hooks.checklist.class_keys import keys_read
-from align_hooks.checklist.meaning import ExpertLayers
-from align_hooks.checklist.readings.lookup import known
-from align_hooks.checklist.row import MODEL, UNSET, is_new
-from align_hooks.checklist.side_value import read_row
+from align_hooks.checklist.canonical_values import UNSET, ExpertLayers
+from align_hooks.checklist.family_match import misfits, named_families, of_side
+from align_hooks.checklist.lookup import MODEL, is_new, known
+from align_hooks.checklist.mindformers_models import keys_read
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
 from align_hooks.data_file import sections
@@ -86,9 +84,9 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
 
 def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[str, ...] | None]:
     """Return the tensors that a model may have, with the sizes of their axes; None for a tensor that the model may lack."""
-    tied, number = meaning("tied_embeddings", configuration, elsewhere), meaning("expert_num", configuration, elsewhere)
+    tied, number = canonical("tied_embeddings", configuration, elsewhere), canonical("expert_num", configuration, elsewhere)
     partly, experts = bool(elsewhere), None if number is UNSET else bool(number)
-    families = named(configuration) or of_side(configuration)
+    families = named_families(configuration) or of_side(configuration)
     families = [family for family in families if experts in (None, family.experts)] or families
     fitting: list[Family] = []
     for dense in (True, False):  # of either kind those from which the configuration differs least
@@ -104,12 +102,12 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
     }
 
 
-def meaning(row: str, configuration: Configuration, elsewhere: str) -> object:
+def canonical(row: str, configuration: Configuration, elsewhere: str) -> object:
     """Return the meaning of a row, UNSET where it is not known: ``elsewhere`` may change each that :data:`KNOWN_BY` does not settle."""
     names = KNOWN_BY[row][configuration.side == MINDFORMERS] if row in KNOWN_BY else []
     if elsewhere and not (names and all(name in configuration.values for name in names)):
         return UNSET
-    return read_row(ROW[row], as_read(configuration)).meaning
+    return ROW[row].read(as_read(configuration)).canonical
 
 
 def as_read(configuration: Configuration) -> Configuration:
@@ -120,7 +118,7 @@ def as_read(configuration: Configuration) -> Configuration:
     of_model = {name for name in values if name.startswith(MODEL)}
     ignored = {name for name in of_model if name.removeprefix(MODEL).partition(".")[0] not in keys}
     ignored |= {name for name in values.keys() - of_model if name.startswith(DATA)}
-    return replace(configuration, values={name: value for name, value in values.items() if name not in ignored}, used=set())
+    return replace(configuration, values={name: value for name, value in values.items() if name not in ignored})
 
 
 def whole_number(value: object) -> int | None:
@@ -134,7 +132,7 @@ def _sizes(axes: set[str], configuration: Configuration, elsewhere: str, vocabul
         return defaultdict(lambda: None)
 
     def of(row: str) -> int | None:
-        value = whole_number(meaning(row, configuration, elsewhere))
+        value = whole_number(canonical(row, configuration, elsewhere))
         return None if value is None or (row in COUNTED and value > MOST) else value
 
     def product(size: str) -> int | None:
@@ -153,9 +151,9 @@ def _sizes(axes: set[str], configuration: Configuration, elsewhere: str, vocabul
 def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> tuple[int | None, int | None]:
     """Return the rows of the embedding with and without padding; None where the configuration does not have them."""
     if configuration.side == MINDFORMERS:
-        return whole_number(meaning("rows_of_the_embedding", configuration, elsewhere)), None
+        return whole_number(canonical("rows_of_the_embedding", configuration, elsewhere)), None
     given, kind = configuration.values.get("padded_vocab_size"), known(configuration, "tokenizer_type")
-    own = whole_number(meaning("vocab_size", configuration, elsewhere))
+    own = whole_number(canonical("vocab_size", configuration, elsewhere))
     # Megatron takes the tokenizer's size, which only for NullTokenizer is --vocab-size
     ids = None
     if kind == "NullTokenizer" and own is not None:
@@ -164,14 +162,14 @@ def _vocabulary(configuration: Configuration, elsewhere: str, megatron: str) -> 
     # scripts differ in whether they obey --no-pad-vocab-size
     if given is None and (ids is None or "pad_vocab_size" in configuration.values):
         return None, ids
-    counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)}, used=set())
-    return whole_number(meaning("rows_of_the_embedding", counted, elsewhere)), ids
+    counted = replace(configuration, values={**configuration.values, "vocab_size": Value(ids)})
+    return whole_number(canonical("rows_of_the_embedding", counted, elsewhere)), ids
 
 
 def _numbers(configuration: Configuration, elsewhere: str, sizes: Mapping[str, int | None]) -> Mapping[str, Sequence[int] | None]:
     """Return the numbers for each placeholder in a family's names; None where they are not known."""
     layers, experts = sizes["layers"], sizes["experts"]
-    which, predicted = meaning("layers_with_experts", configuration, elsewhere), meaning("mtp_num_layers", configuration, elsewhere)
+    which, predicted = canonical("layers_with_experts", configuration, elsewhere), canonical("mtp_num_layers", configuration, elsewhere)
     sparse: list[bool] | None = None
     if isinstance(which, ExpertLayers) and layers is not None and which.sparse + which.dense <= MOST:
         sparse = [has for has, count in which.runs or ((False, layers),) for _ in range(count)]

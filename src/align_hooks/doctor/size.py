@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from align_hooks.checklist.belongs import described, layers_with_experts
-from align_hooks.checklist.row import UNSET
-from align_hooks.checklist.side_value import read_row
+from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.family_match import described, layers_with_experts
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
 from align_hooks.doctor.patch_points import Device
@@ -108,8 +107,8 @@ class ConfigurationReader:
 
     def value(self, name: str) -> object:
         """Return the meaning of a row; None where it is not known."""
-        meaning = read_row(ROW[name], self.configuration).meaning
-        return None if meaning is UNSET else meaning
+        canonical = ROW[name].read(self.configuration).canonical
+        return None if canonical is UNSET else canonical
 
     def number(self, name: str) -> int:
         """Return the number of a row; raises TypeError where it is not known."""

@@ -7,7 +7,7 @@ import difflib
 from rich.console import Console
 from rich.text import Text
 
-from align_hooks.checklist.change import Action
+from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.messages import Argument, Message, message, terms
@@ -33,7 +33,7 @@ def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, 
     by_hand: list[Argument] = [checked.row.name for checked in left if checked.change is not None and checked.change.action in BY_HAND]
     differing: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
     differing += [course.name for course in checklist.courses if course.same is False and not left]
-    refused: list[Argument] = [refusal.trap for side in checklist.sides for refusal in side.refusals]
+    refused: list[Argument] = [refusal.text for side in checklist.sides for refusal in side.refusals]
     for name, rows in {"check.fixed_but": differing, "check.by_the_reader": by_hand, "check.still_refused": refused}.items():
         if rows:
             paragraph(console, message(name, rows=terms(rows)), 0)

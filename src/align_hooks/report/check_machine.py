@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.change import Form, SuggestedEdit
+from align_hooks.checklist.edits import Form, SuggestedEdit
 from align_hooks.checklist.judge import JudgedRow
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, counts
-from align_hooks.checklist.side_value import SideValue
+from align_hooks.checklist.row import SideValue
 from align_hooks.messages import as_data, rendered
 from align_hooks.record.format.schema import Table
 from align_hooks.report.check_fix import block_of
@@ -29,8 +29,10 @@ def check_as_json(checklist: Checklist, **about: str) -> Table:
         "courses": [_course(course) for course in checklist.courses],
         "sides": [_side(side) for side in checklist.sides],
         "data": rendered(checklist.data),
-        "data_alike": checklist.alike,
-        "differ_and_not_covered": [(name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.unlike],
+        "data_alike": checklist.same_batches,
+        "differ_and_not_covered": [
+            (name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.setting_differences
+        ],
         "built_otherwise": [(name, rendered(reference), rendered(candidate)) for name, reference, candidate in checklist.built],
         "messages": {"data": as_data(checklist.data)},
     }
@@ -66,7 +68,7 @@ def _change(change: SuggestedEdit) -> Table:
     edits: list[Table] = [
         {"form": edit.form.value, "key": edit.name, "value": None if edit.form is Form.LEAVE_OUT else edit.value} for edit in change.edits
     ]
-    parts, why, value = as_data(change.parts), as_data(change.why), as_data(change.value)
+    parts, why, value = as_data(change.breaks), as_data(change.why), as_data(change.value)
     return {"action": change.action.value, "key": change.key, "value": value, "edits": edits, "parts": parts, "why": why}
 
 
@@ -90,7 +92,7 @@ def _course(course: Course) -> Table:
 
 
 def _side(side: CheckedSide) -> Table:
-    texts = members(side, "notes", "traps", "gaps")
+    texts = {"notes": side.notes, "traps": side.pitfalls, "gaps": side.gaps}
     return {
         **members(side, "framework", "source", "recorded"),
         **{name: list(map(rendered, words)) for name, words in texts.items()},
@@ -103,7 +105,7 @@ def _side(side: CheckedSide) -> Table:
 
 
 def _batches(side: CheckedSide) -> Table | None:
-    if (statistics := side.look) is None:
+    if (statistics := side.statistics) is None:
         return None
     texts = members(statistics, "problems", "notes")
     return {

@@ -49,7 +49,7 @@ def check_page(checklist: Checklist, version: str) -> str:
         headline=headline(checklist),
         curves=[(PLOTS[course.name], course.name) for course in drawn],
         data_lines=data_lines,
-        traps=[trap for side in checklist.sides for trap in side.traps],
+        traps=[pitfall for side in checklist.sides for pitfall in side.pitfalls],
         notes=[note for side in checklist.sides for note in side.notes],
         advised=list(advised(checklist).values()),
         may_matter=not_covered_may_matter(checklist),

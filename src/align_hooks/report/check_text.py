@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
+from align_hooks.checklist.lookup import MODEL
 from align_hooks.checklist.result import CheckedSide, Checklist
-from align_hooks.checklist.row import MODEL, UNSET, Occasion
+from align_hooks.checklist.row import Occasion
 from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.check_fix import block_of
@@ -22,7 +24,7 @@ from align_hooks.report.machine import members
 
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in RowOutcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
-FIRST = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD, RowOutcome.ROUNDING)
+FIRST = (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN, RowOutcome.ROUNDING)
 """Outcomes that every reader sees; a row of the last takes a line."""
 OTHERS = tuple(outcome for outcome in RowOutcome if outcome not in (*FIRST, RowOutcome.BY_HAND))
 """Outcomes that only a list of all rows shows; rows to check by hand have a section of their own."""
@@ -45,7 +47,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         command(console, f"{rendered(name)}  {side.framework:<11}  {side.source}", STEP)
     for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
         paragraph(console, note, 0, "bold")
-    refused = [refusal.trap for side in checklist.sides for refusal in side.refusals]
+    refused = [refusal.text for side in checklist.sides for refusal in side.refusals]
     listed(console, message("heading.refused"), refused)
     if in_file := () if everything else in_absent_file(checklist):
         paragraph(console, message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
@@ -68,7 +70,7 @@ def render_check(checklist: Checklist, console: Console, *, everything: bool = F
         paragraph(console, line)
         for text in below:
             paragraph(console, text, 2 * STEP)
-    listed(console, message("heading.traps"), [trap for side in checklist.sides for trap in side.traps if trap not in refused])
+    listed(console, message("heading.traps"), [pitfall for side in checklist.sides for pitfall in side.pitfalls if pitfall not in refused])
     against = advised(checklist)
     if against and everything:
         listed(console, message("heading.against_advice"), list(against.values()))
@@ -110,7 +112,7 @@ def is_of_absent_file(note: Argument) -> bool:
 def in_absent_file(checklist: Checklist) -> tuple[JudgedRow, ...]:
     """Return the rows without a value on one side because its model's ``config.json`` is absent: one cause, one paragraph."""
     absent = [name for name, side in zip(Side, checklist.sides, strict=True) if any(map(is_of_absent_file, side.notes))]
-    reasons = ((checked, checked.row.mindformers, checked.why) for checked in checklist.of(RowOutcome.NOT_TOLD))
+    reasons = ((checked, checked.row.mindformers, checked.why) for checked in checklist.of(RowOutcome.UNKNOWN))
     return tuple(
         checked
         for checked, said, why in reasons
@@ -122,7 +124,7 @@ def in_absent_file(checklist: Checklist) -> tuple[JudgedRow, ...]:
 
 def _with_value(checked: JudgedRow) -> Message:
     """Return the name of a row with the value of the side that has one."""
-    known = checked.candidate if checked.reference.meaning is UNSET else checked.reference
+    known = checked.candidate if checked.reference.canonical is UNSET else checked.reference
     return message("check.value", name=checked.row.name, value=known.shown)
 
 
@@ -136,7 +138,7 @@ def _tables(checklist: Checklist, console: Console, outcomes: Iterable[RowOutcom
 def headline(checklist: Checklist) -> Joined:
     """Return the text behind the verdict: what differs, and counts of everything else."""
     differing = len(checklist.of(RowOutcome.DIFFERENT))
-    unknown = len(checklist.of(RowOutcome.NOT_TOLD)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
+    unknown = len(checklist.of(RowOutcome.UNKNOWN)) + len(checklist.gaps) + sum(course.same is None for course in checklist.courses)
     counts = {
         "headline.refused": sum(len(side.refusals) for side in checklist.sides),
         "headline.problems": len(checklist.problems),
@@ -146,7 +148,7 @@ def headline(checklist: Checklist) -> Joined:
     }
     parts = [message("headline.settings", count=differing)] if differing else []
     parts += [message("headline.course", course=course.name) for course in checklist.courses if course.same is False]
-    parts += [message("headline.batches")] if checklist.alike is False else []
+    parts += [message("headline.batches")] if checklist.same_batches is False else []
     parts += [message("headline.built", names=terms(name for name, *_ in checklist.built))] if checklist.built else []
     return sentences(
         *(parts or [message("headline.nothing")]),
@@ -202,7 +204,7 @@ def shown_rows(checklist: Checklist, outcomes: Iterable[RowOutcome]) -> list[Gro
             cells: list[Cell] = [(cell.shown, cell.place_beside(side.source)) for cell, side in sides]
             rows.append((checked.row.name, cells, reason(checked), "; ".join(checked.row.sources)))
         if rows:
-            groups.append((HEADS[outcome], outcome.name.lower(), rows))
+            groups.append((HEADS[outcome], outcome.value, rows))
     return groups
 
 
@@ -222,7 +224,7 @@ def batches(checklist: Checklist) -> list[list[Argument]]:
     """Return a paragraph on the recorded batches of each side; its first line introduces the others."""
     paragraphs: list[list[Argument]] = [[checklist.data]] if checklist.data is not None else []
     for name, side in zip(Side, checklist.sides, strict=True):
-        if (seen := side.look) is None:
+        if (seen := side.statistics) is None:
             continue
         bounds = {key: "–" if value is None else value for key, value in (("smallest", seen.smallest), ("largest", seen.largest))}
         numbers = members(seen, "rows", "counted", "tokens", "shifted", "pairs")
@@ -276,7 +278,7 @@ def setups(checklist: Checklist) -> list[tuple[Message, int, Joined]]:
 def _both_values(checked: JudgedRow) -> Message:
     """Return both values of a row, or the value that both share."""
     sides = (checked.reference, checked.candidate)
-    ours, theirs = (side.shown if side.meaning is not None and side.shown != "" else "–" for side in sides)
+    ours, theirs = (side.shown if side.canonical is not None and side.shown != "" else "–" for side in sides)
     if ours == theirs:
         return message("check.value", name=checked.row.name, value=ours)
     return message("check.values", name=checked.row.name, reference=ours, candidate=theirs)
@@ -295,11 +297,14 @@ def listed(console: Console, head: Argument, lines: Sequence[Argument]) -> None:
 def differing_uncovered(checklist: Checklist, console: Console, *, everything: bool) -> None:
     """Print the settings that differ between two sides of one framework and that no row covers."""
     if everything:
-        for name, reference, candidate in checklist.unlike:
+        for name, reference, candidate in checklist.setting_differences:
             paragraph(console, message("check.not_covered_one", name=name, reference=reference, candidate=candidate))
-    elif checklist.unlike:
-        first = (message("check.values", name=name, reference=ours, candidate=theirs) for name, ours, theirs in checklist.unlike[:LISTED])
-        paragraph(console, message("check.unlike", count=len(checklist.unlike), settings=terms(first)))
+    elif checklist.setting_differences:
+        first = (
+            message("check.values", name=name, reference=ours, candidate=theirs)
+            for name, ours, theirs in checklist.setting_differences[:LISTED]
+        )
+        paragraph(console, message("check.unlike", count=len(checklist.setting_differences), settings=terms(first)))
 
 
 def by_hand(console: Console, rows: tuple[JudgedRow, ...], *, everything: bool) -> None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from align_hooks.checklist.change import Edit, Form
+from align_hooks.checklist.edits import Edit, Form
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import Checklist
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
@@ -15,7 +15,7 @@ from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
 from align_hooks.report.text import can_be_changed, shown
 
-MATTERING, HARMLESS = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD), (RowOutcome.ROUNDING, RowOutcome.HARMLESS)
+MATTERING, HARMLESS = (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN), (RowOutcome.ROUNDING, RowOutcome.HARMLESS)
 """Outcomes of the CheckList whose rows every reader of a page sees, and outcomes whose rows are folded away."""
 LISTED = 4
 """The most settings that are listed; the CheckList has all."""
@@ -66,7 +66,7 @@ def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToCha
 def of_row(checked: JudgedRow) -> Setting:
     """Return a row of the CheckList that differs, as a setting."""
     change = checked.change
-    is_pasted = change is not None and change.keeps and all(edit.form is not Form.LEAVE_OUT for edit in change.edits)
+    is_pasted = change is not None and change.is_safe and all(edit.form is not Form.LEAVE_OUT for edit in change.edits)
     by_hand = change.words if change is not None and not is_pasted else None
     edits = change.edits if change is not None and by_hand is None else ()
     name, key = checked.row.name, edits[0].key.rpartition(".")[2] if len(edits) == 1 else None

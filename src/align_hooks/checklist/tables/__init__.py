@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from align_hooks.checklist.row import CheckRow
-from align_hooks.checklist.tables.control import CONTROL
+from align_hooks.checklist.tables.control import CONTROL, ENVIRONMENT, SETUP
 from align_hooks.checklist.tables.data import DATA
-from align_hooks.checklist.tables.environment import ENVIRONMENT
 from align_hooks.checklist.tables.experts import EXPERTS
-from align_hooks.checklist.tables.features import FEATURES
 from align_hooks.checklist.tables.optimizer import OPTIMIZER
 from align_hooks.checklist.tables.parallel import PARALLEL
-from align_hooks.checklist.tables.precision import PRECISION
-from align_hooks.checklist.tables.setup import SETUP
+from align_hooks.checklist.tables.precision import FEATURES, PRECISION
 from align_hooks.checklist.tables.structure import STRUCTURE
 
 ROWS: tuple[CheckRow, ...] = (*STRUCTURE, *EXPERTS, *DATA, *PRECISION, *PARALLEL, *OPTIMIZER, *FEATURES, *ENVIRONMENT, *CONTROL, *SETUP)

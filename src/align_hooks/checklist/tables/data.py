@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist import tries
-from align_hooks.checklist.meaning import Hidden
-from align_hooks.checklist.readings import data as readings
-from align_hooks.checklist.readings import hidden
-from align_hooks.checklist.readings.data import LOADER
-from align_hooks.checklist.row import UNSET, CheckRow, Effect, Explain, Form, Read, RowGroup, Says, Tries, model
+from align_hooks.checklist.canonical_values import UNSET, Hidden
+from align_hooks.checklist.lookup import Read, model
+from align_hooks.checklist.resolvers import data
+from align_hooks.checklist.resolvers.data import LOADER
+from align_hooks.checklist.row import CheckRow, Effect, Explain, RowGroup, SideSpec, ToCanonical, Worded
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
 
@@ -19,123 +18,117 @@ harmless = partial(row, effect=Effect.NOTHING)
 BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
 
 
-def loading(name: str, otherwise: Setting, *keys: str, form: Form | None = None, by_hand: Message | None = None) -> CheckRow:
+def loading(name: str, otherwise: Setting, *keys: str, form: ToCanonical | None = None, by_hand: Message | None = None) -> CheckRow:
     """Return the row of how data or a tokenizer are loaded, which changes nothing where the batches are the same."""
-    mindformers = Says(keys, None) if keys else Says()
-    return harmless(name, Says((name,), otherwise), mindformers, form=form, by_hand=by_hand)
+    mindformers = SideSpec(keys, None) if keys else SideSpec()
+    return harmless(name, SideSpec((name,), otherwise), mindformers, form=form, by_hand=by_hand)
 
 
-def documents(
-    name: str, *keys: str, read: Read | None = None, harmless_if: Explain = readings.replayed, tries: Tries | None = None
-) -> CheckRow:
+def documents(name: str, *keys: str, read: Read | None = None, harmless_if: Explain = data.replayed) -> CheckRow:
     """Return the row of what the end of a document within a sample does."""
     names, otherwise = (f"{LOADER}.config.{name}", *keys), False if read is None else UNSET
-    mindformers = Says(names, otherwise, read, tries=tries, cannot=readings.keeps_documents)
-    return row(name, Says((name,), False), mindformers, harmless_if=harmless_if)
+    mindformers = SideSpec(names, otherwise, read, cannot=data.keeps_documents)
+    return row(name, SideSpec((name,), False), mindformers, harmless_if=harmless_if)
 
 
 DATA = (
     row(
         "seq_length",
-        Says(("seq_length", "encoder_seq_length")),
-        Says((f"{LOADER}.config.seq_length", *model("seq_length"), readings.HANDLERS), read=readings.sequence, tries=tries.lengths),
+        SideSpec(("seq_length", "encoder_seq_length")),
+        SideSpec((f"{LOADER}.config.seq_length", *model("seq_length"), data.HANDLERS), read=data.sequence),
         fact="training.sequence_length",
     ),
-    row("decoder_seq_length", Says(("decoder_seq_length",), None), Says(fixed=None, note=message("note.no_second_stack"))),
-    harmless("retriever_seq_length", Says(("retriever_seq_length",), None), Says(fixed=None, note=message("note.no_retriever"))),
+    row("decoder_seq_length", SideSpec(("decoder_seq_length",), None), SideSpec(fixed=None, note=message("note.no_second_stack"))),
+    harmless("retriever_seq_length", SideSpec(("retriever_seq_length",), None), SideSpec(fixed=None, note=message("note.no_retriever"))),
     row(
         "data_path",
-        Says(("data_path", "train_data_path", "mock_data"), read=readings.path_of_megatron),
-        Says(readings.PATHS, read=readings.path_of_mindformers, tries=tries.nothing),
-        form=readings.blend,
-        harmless_if=readings.replayed,
-        uncertain_if=readings.other_format,
-        batches=readings.same_batches,
+        SideSpec(("data_path", "train_data_path", "mock_data"), read=data.path_of_megatron),
+        SideSpec(data.PATHS, read=data.path_of_mindformers),
+        form=data.blend,
+        harmless_if=data.replayed,
+        uncertain_if=data.other_format,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     row(
         "split",
-        Says(("split",), tries=tries.split),
-        Says((f"{LOADER}.config.split",), tries=tries.split),
-        form=readings.shares,
-        harmless_if=readings.replayed,
-        batches=readings.same_batches,
+        SideSpec(("split",), writer=data.split_edits),
+        SideSpec((f"{LOADER}.config.split",), writer=data.split_edits),
+        form=data.shares,
+        harmless_if=data.replayed,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     row(
-        message("row.seed_of_the_data"),
-        Says(("seed",), 1234, note=message("note.shuffles_by_seed")),
-        Says(
+        Worded("seed_of_the_data"),
+        SideSpec(("seed",), 1234, note=message("note.shuffles_by_seed")),
+        SideSpec(
             (f"{LOADER}.config.seed",),
-            readings.seed_of_data,
+            data.seed_of_data,
             beside=("train_dataset.seed", "seed", f"{LOADER}.shuffle"),
-            tries=tries.seed_of_data,
+            writer=data.seed_of_data_edits,
         ),
-        harmless_if=readings.other_rule,
-        batches=readings.same_batches,
+        harmless_if=data.other_rule,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     row(
         "shuffle",
-        Says(
-            ("dataloader_type", "is_instruction_dataset", "no_shuffle"),
-            read=readings.megatron_order,
-            note=message("note.shuffled_by_its_seed"),
+        SideSpec(
+            ("dataloader_type", "is_instruction_dataset", "no_shuffle"), read=data.megatron_order, note=message("note.shuffled_by_its_seed")
         ),
-        Says((f"{LOADER}.shuffle",), read=readings.mindformers_order, beside=(f"{LOADER}.type",), tries=tries.order),
+        SideSpec((f"{LOADER}.shuffle",), read=data.mindformers_order, beside=(f"{LOADER}.type",)),
         form=None,
-        harmless_if=readings.replayed,
-        batches=readings.same_batches,
+        harmless_if=data.replayed,
+        batches=data.same_batches,
         way_out=message("way_out.shuffle"),
         by_hand=BATCHES,
     ),
-    documents("reset_position_ids", harmless_if=readings.ids_unread),
-    documents("reset_attention_mask", *readings.RESETS, *model("use_eod_attn_mask_compression"), read=readings.resets, tries=tries.stops),
+    documents("reset_position_ids", harmless_if=data.ids_unread),
+    documents("reset_attention_mask", *data.RESETS, *model("use_eod_attn_mask_compression"), read=data.resets),
     documents("eod_mask_loss"),
     harmless(
         "vocab_file",
-        Says(("vocab_file", "tokenizer_model", "tokenizer_name_or_path"), None),
-        Says(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
-        form=readings.blend,
+        SideSpec(("vocab_file", "tokenizer_model", "tokenizer_name_or_path"), None),
+        SideSpec(("processor.tokenizer.vocab_file",), None, beside=("processor.tokenizer.tokenizer_file",)),
+        form=data.blend,
         by_hand=message("by_hand.batches_decoded"),
     ),
-    loading("merge_file", None, "processor.tokenizer.merges_file", form=readings.blend),
+    loading("merge_file", None, "processor.tokenizer.merges_file", form=data.blend),
     loading("tokenizer_type", None, "processor.tokenizer.type", by_hand=message("by_hand.batches_decoded")),
-    harmless("bos_token_id", Says(note=OF_TOKENIZER), Says(model("bos_token_id"), None), by_hand=IDS_OCCUR),
+    harmless("bos_token_id", SideSpec(note=OF_TOKENIZER), SideSpec(model("bos_token_id"), None), by_hand=IDS_OCCUR),
     harmless(
         "eos_token_id",
-        Says(("null_tokenizer_eod_id",), None, note=OF_TOKENIZER),
-        Says(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
+        SideSpec(("null_tokenizer_eod_id",), None, note=OF_TOKENIZER),
+        SideSpec(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
         by_hand=IDS_OCCUR,
     ),
     row(
         "pad_token_id",
-        Says(fixed=Hidden(), note=message("note.hides_nothing")),
-        Says(
-            model("pad_token_id", "eos_token_id"), read=hidden.hidden, tries=hidden.tries, note=message("note.hides"), beside=hidden.MASKS
-        ),
+        SideSpec(fixed=Hidden(), note=message("note.hides_nothing")),
+        SideSpec(model("pad_token_id", "eos_token_id"), read=data.hidden, note=message("note.hides"), beside=data.MASKS),
         form=None,
-        harmless_if=hidden.no_such_token,
-        batches=hidden.counted,
+        harmless_if=data.no_such_token,
+        batches=data.counted,
         way_out=message("way_out.hidden"),
         by_hand=message("by_hand.hidden"),
     ),
     row(
-        message("row.padding_of_the_data"),
-        Says(("null_tokenizer_pad_id", "tokenizer_type"), read=readings.padding_of_megatron, note=message("note.padding_of_the_data")),
-        Says((f"{LOADER}.config.pad",), readings.padding_of_mindformers, note=message("note.padding_of_the_data")),
-        form=readings.no_padding,
-        harmless_if=readings.replayed,
-        batches=readings.same_batches,
+        Worded("padding_of_the_data"),
+        SideSpec(("null_tokenizer_pad_id", "tokenizer_type"), read=data.padding_of_megatron, note=message("note.padding_of_the_data")),
+        SideSpec((f"{LOADER}.config.pad",), data.padding_of_mindformers, note=message("note.padding_of_the_data")),
+        form=data.no_padding,
+        harmless_if=data.replayed,
+        batches=data.same_batches,
         by_hand=BATCHES,
     ),
     harmless(
         "ignore_token_id",
-        Says(note=message("note.mask_alone")),
-        Says(model("ignore_token_id"), -100),
+        SideSpec(note=message("note.mask_alone")),
+        SideSpec(model("ignore_token_id"), -100),
         by_hand=message("by_hand.ignored_id"),
     ),
-    harmless(message("row.template_of_training_and_inference"), Says(), Says(), by_hand=message("by_hand.templates")),
+    harmless(Worded("template_of_training_and_inference"), SideSpec(), SideSpec(), by_hand=message("by_hand.templates")),
     loading("num_workers", 2, "train_dataset.num_parallel_workers"),
     loading("num_dataset_builder_threads", 1, f"{LOADER}.config.num_dataset_builder_threads"),
     loading("data_cache_path", None, f"{LOADER}.config.path_to_cache"),

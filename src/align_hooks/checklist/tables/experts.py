@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist import tries
-from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Drops, Printed
-from align_hooks.checklist.readings import balancing, mindspeed, precision
-from align_hooks.checklist.readings import experts as read
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, are_numbers, value_of
-from align_hooks.checklist.row import NEVER, CheckRow, Effect, Recommendation, RowGroup, Says, dtype, is_new, model, plain, text
+from align_hooks.checklist.canonical_values import Drops, Printed, dtype, plain, text
+from align_hooks.checklist.lookup import EXPERT_NUM, LAYERS, are_numbers, is_new, model, value_of
+from align_hooks.checklist.mindformers_models import default
+from align_hooks.checklist.resolvers import balancing, mindspeed, precision
+from align_hooks.checklist.resolvers import experts as read
+from align_hooks.checklist.row import NEVER, CheckRow, Effect, Recommendation, RowGroup, SideSpec, Worded
 from align_hooks.messages import message
 
 row = partial(CheckRow, group=RowGroup.EXPERTS, when="expert_num")
@@ -25,66 +24,65 @@ def keys(*names: str, older: str) -> tuple[str, ...]:
 
 def of_groups(kind: str, name: str) -> CheckRow:
     """Return a load-balancing loss over groups of experts, by MindSpeed-LLM's name; the guides do not ask for it."""
-    mindformers = Says(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
-    return row(name, Says((name,), 0.0), mindformers)
+    mindformers = SideSpec(("moe_config.aux_loss_factors", "moe_config.aux_loss_types"), read=read.listed_loss(kind))
+    return row(name, SideSpec((name,), 0.0), mindformers)
 
 
 EXPERTS = (
     row(
         "expert_num",
-        Says(("num_experts",), read=read.megatron_experts),
-        Says(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
+        SideSpec(("num_experts",), read=read.megatron_experts),
+        SideSpec(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
         when="",
     ),
     row(
-        message("row.layers_with_experts"),
-        Says(
+        Worded("layers_with_experts"),
+        SideSpec(
             ("moe_layer_freq", "first_k_dense_replace", "num_layers", "encoder_num_layers", "num_experts", "noop_layers"),
-            read=read.expert_layers,
+            read=read.megatron_expert_layers,
             note=message("note.dense_mindspeed"),
-            tries=tries.pattern,
         ),
-        Says(
+        SideSpec(
             keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"),
-            read=read.expert_layers,
+            read=read.mindformers_expert_layers,
             note=message("note.dense_older"),
             beside=LAYERS,
-            tries=tries.expert_layers,
         ),
     ),
     row(
         "num_experts_chosen",
-        Says(("moe_router_topk",), 2),
-        Says(keys("num_experts_per_tok", "moe_router_topk", "num_experts_chosen", older="num_experts_chosen"), default("moe_router_topk")),
+        SideSpec(("moe_router_topk",), 2),
+        SideSpec(
+            keys("num_experts_per_tok", "moe_router_topk", "num_experts_chosen", older="num_experts_chosen"), default("moe_router_topk")
+        ),
     ),
     row(
-        message("row.size_of_an_expert"),
-        Says(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_expert_ffn),
-        Says(
+        Worded("size_of_an_expert"),
+        SideSpec(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_expert_ffn),
+        SideSpec(
             keys("moe_intermediate_size", "moe_ffn_hidden_size", older="moe_intermediate_size"),
             read=read.mindformers_expert_ffn,
             note=message("note.expert_size_older"),
         ),
     ),
     row(
-        message("row.size_of_the_shared_experts"),
-        Says(("moe_shared_expert_intermediate_size", "n_shared_experts", "moe_ffn_hidden_size"), read=read.megatron_shared_ffn),
-        Says(
+        Worded("size_of_the_shared_experts"),
+        SideSpec(("moe_shared_expert_intermediate_size", "n_shared_experts", "moe_ffn_hidden_size"), read=read.megatron_shared_ffn),
+        SideSpec(
             keys("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num", older="shared_expert_num"),
             read=read.mindformers_shared_ffn,
             note=message("note.shared_size"),
-            tries=tries.shared_experts,
         ),
     ),
     row(
         "use_shared_expert_gating",
-        Says(("moe_shared_expert_gate", "moe_use_shared_expert_gate"), False),
-        Says(keys("use_shared_expert_gating", older="use_shared_expert_gating"), False),
+        SideSpec(("moe_shared_expert_gate", "moe_use_shared_expert_gate"), False),
+        SideSpec(keys("use_shared_expert_gating", older="use_shared_expert_gating"), False),
     ),
     row(
-        message("row.score_function"),
-        Says(("moe_router_score_function",), read=lambda c: value_of(c, ("moe_router_score_function",), "softmax")),
-        Says(
+        Worded("score_function"),
+        SideSpec(("moe_router_score_function",), read=lambda c: value_of(c, ("moe_router_score_function",), "softmax")),
+        SideSpec(
             keys("moe_router_score_function", "use_gating_sigmoid", "scoring_func", older="use_gating_sigmoid"),
             read=read.mindformers_score,
             note=message("note.gating_sigmoid"),
@@ -92,8 +90,8 @@ EXPERTS = (
         form=text,
     ),
     row(
-        message("row.weights_of_the_chosen_add_up_to_one"),
-        Says(
+        Worded("weights_of_the_chosen_add_up_to_one"),
+        SideSpec(
             (
                 *("moe_router_pre_softmax", "moe_router_score_function", "moe_router_topk"),
                 *("norm_topk_prob", "moe_router_load_balancing_type"),
@@ -101,59 +99,52 @@ EXPERTS = (
             read=read.megatron_normalised,
             note=message("note.softmax_chosen"),
         ),
-        Says(keys("norm_topk_prob", "moe_router_pre_softmax", older="norm_topk_prob"), read=read.mindformers_normalised),
+        SideSpec(keys("norm_topk_prob", "moe_router_pre_softmax", older="norm_topk_prob"), read=read.mindformers_normalised),
     ),
     row(
-        message("row.groups_of_experts"),
-        Says(
+        Worded("groups_of_experts"),
+        SideSpec(
             ("moe_router_num_groups", "moe_router_load_balancing_type", "expert_model_parallel_size"),
             read=mindspeed.groups("moe_router_num_groups"),
         ),
-        Says(
+        SideSpec(
             keys("n_group", "n_groups", "moe_router_num_groups", older="n_group topk_method"),
-            read=read.mindformers_groups("moe_router_num_groups", "n_group", "n_groups"),
+            read=read.mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups"),
             note=message("note.groups_older"),
-            tries=tries.groups,
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
-        message("row.groups_chosen"),
-        Says(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
-        Says(
+        Worded("groups_chosen"),
+        SideSpec(("moe_router_group_topk", "moe_router_load_balancing_type"), read=mindspeed.groups("moe_router_group_topk")),
+        SideSpec(
             keys("topk_group", "moe_router_group_topk", older="topk_group topk_method"),
-            read=read.mindformers_groups("moe_router_group_topk", "topk_group"),
-            tries=tries.groups,
+            read=read.mindformers_expert_groups("moe_router_group_topk", "topk_group"),
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
     row(
         "routed_scaling_factor",
-        Says(("moe_router_topk_scaling_factor", "norm_topk_prob", "moe_router_load_balancing_type"), read=mindspeed.weights_scale),
-        Says(
+        SideSpec(("moe_router_topk_scaling_factor", "norm_topk_prob", "moe_router_load_balancing_type"), read=mindspeed.weights_scale),
+        SideSpec(
             keys("routed_scaling_factor", "moe_router_topk_scaling_factor", older="routed_scaling_factor"),
             default("moe_router_topk_scaling_factor"),
         ),
         form=lambda factor: 1.0 if factor is None else plain(factor),
     ),
     row(
-        message("row.bias_of_the_experts"),
-        Says(("moe_router_enable_expert_bias",), False),
-        Says(
+        Worded("bias_of_the_experts"),
+        SideSpec(("moe_router_enable_expert_bias",), False),
+        SideSpec(
             keys("moe_router_enable_expert_bias", "balance_via_topk_bias", older="balance_via_topk_bias"),
             default("moe_router_enable_expert_bias"),
         ),
     ),
+    row(Worded("that_bias_is_moved"), SideSpec(fixed=True), SideSpec(("callbacks",), read=read.bias_is_moved), when="bias_of_the_experts"),
     row(
-        message("row.that_bias_is_moved"),
-        Says(fixed=True),
-        Says(("callbacks",), read=read.bias_is_moved, tries=tries.with_member({"type": read.MOVES_THE_BIAS})),
-        when="bias_of_the_experts",
-    ),
-    row(
-        message("row.update_rate_of_that_bias"),
-        Says(("moe_router_bias_update_rate",), 0.001),
-        Says(
+        Worded("update_rate_of_that_bias"),
+        SideSpec(("moe_router_bias_update_rate",), 0.001),
+        SideSpec(
             keys("moe_router_bias_update_rate", "topk_bias_update_rate", older="topk_bias_update_rate"),
             default("moe_router_bias_update_rate"),
         ),
@@ -161,13 +152,13 @@ EXPERTS = (
     ),
     row(
         "aux_loss_factor",
-        Says(
+        SideSpec(
             ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"),
             read=balancing.megatron_weight,
             note=message("note.global_weight"),
             beside=("data_parallel_size",),
         ),
-        Says(
+        SideSpec(
             keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factors aux_loss_types"),
             read=balancing.mindformers_weight,
             note=message("note.aux_by_family"),
@@ -176,44 +167,40 @@ EXPERTS = (
         advice=Recommendation(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
     ),
     row(
-        message("row.load_balancing_type"),
-        Says(
+        Worded("load_balancing_type"),
+        SideSpec(
             ("moe_router_load_balancing_type", "seq_aux", "micro_batch_size"),
             read=balancing.megatron_balancing,
             note=message("note.balancing_megatron"),
-            tries=tries.balanced,
         ),
-        Says(
+        SideSpec(
             (*balancing.KIND, "runner_config.batch_size", *balancing.LAYOUT),
             read=balancing.mindformers_balancing,
             note=message("note.balancing_mindformers"),
-            tries=tries.balanced,
         ),
         when="aux_loss_factor",
         harmless_if=balancing.no_loss_is_wanted,
     ),
     row(
-        message("row.choices_that_this_loss_counts"),
-        Says(
+        Worded("choices_that_this_loss_counts"),
+        SideSpec(
             ("moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
             read=balancing.megatron_counts,
             note=message("note.counts_megatron"),
-            tries=tries.nothing,
         ),
-        Says(
+        SideSpec(
             model("moe_router_enable_expert_bias", "n_group", "topk_group"),
             read=balancing.mindformers_counts,
             note=message("note.counts_mindformers"),
-            tries=tries.nothing,
         ),
         when="aux_loss_factor",
         harmless_if=balancing.no_loss_is_wanted,
         way_out=message("way_out.no_auxiliary_loss"),
     ),
     row(
-        message("row.groups_that_are_not_chosen"),
-        Says(read=balancing.unchosen_groups, note=message("note.lowest")),
-        Says(read=balancing.unchosen_groups, note=message("note.zero")),
+        Worded("groups_that_are_not_chosen"),
+        SideSpec(read=balancing.unchosen_groups, note=message("note.lowest")),
+        SideSpec(read=balancing.unchosen_groups, note=message("note.zero")),
         when="groups_of_experts",
         uncertain_if=lambda reference, candidate: message("by_hand.groups_not_chosen"),
     ),
@@ -221,14 +208,14 @@ EXPERTS = (
     of_groups("comm", "moe_comm_aux_loss_coeff"),
     row(
         "z-loss",
-        Says(("moe_z_loss_coeff",), None),
-        Says(keys("moe_z_loss_coeff", "z_loss_factor", older="z_loss_factor"), None, note=message("note.newer_not_read")),
+        SideSpec(("moe_z_loss_coeff",), None),
+        SideSpec(keys("moe_z_loss_coeff", "z_loss_factor", older="z_loss_factor"), None, note=message("note.newer_not_read")),
         form=lambda factor: plain(factor) or 0.0,
     ),
     row(
         "capacity_factor",
-        Says(("moe_expert_capacity_factor",), None),
-        Says(
+        SideSpec(("moe_expert_capacity_factor",), None),
+        SideSpec(
             keys("capacity_factor", "moe_expert_capacity_factor", older="capacity_factor use_gmm"),
             read=read.mindformers_capacity,
             note=message("note.never_drop"),
@@ -236,9 +223,9 @@ EXPERTS = (
         advice=Recommendation(message("advice.capacity"), lambda factor: factor is None or (are_numbers(factor) and factor >= 1)),
     ),
     row(
-        message("row.tokens_that_are_dropped"),
-        Says(("moe_token_drop_policy", "moe_expert_capacity_factor"), read=read.megatron_dropping),
-        Says(
+        Worded("tokens_that_are_dropped"),
+        SideSpec(("moe_token_drop_policy", "moe_expert_capacity_factor"), read=read.megatron_dropping),
+        SideSpec(
             keys("moe_token_drop_policy", "enable_sdrop", older="enable_sdrop"),
             read=read.mindformers_dropping,
             note=message("note.sdrop_drops"),
@@ -246,84 +233,84 @@ EXPERTS = (
         advice=Recommendation(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
     ),
     rounding(
-        message("row.experts_padded_to_their_capacity"),
-        Says(("moe_pad_expert_input_to_capacity",), False),
-        Says(keys("moe_pad_expert_input_to_capacity", "enable_sdrop", older="enable_sdrop"), False, note=message("note.sdrop_pads")),
+        Worded("experts_padded_to_their_capacity"),
+        SideSpec(("moe_pad_expert_input_to_capacity",), False),
+        SideSpec(keys("moe_pad_expert_input_to_capacity", "enable_sdrop", older="enable_sdrop"), False, note=message("note.sdrop_pads")),
         when="capacity_factor",
     ),
     rounding(
         "router_dense_type",
-        Says(
+        SideSpec(
             ("moe_router_dtype", "router_gating_in_fp32"), read=precision.megatron_router_type, note=message("note.compute_type_unless_set")
         ),
-        Says(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
+        SideSpec(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
         advice=Recommendation(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
     ),
     row(
-        message("row.jitter_of_the_input"),
-        Says(("moe_input_jitter_eps", "input_jitter"), read=mindspeed.jitter),
-        Says(model("moe_input_jitter_eps"), None),
+        Worded("jitter_of_the_input"),
+        SideSpec(("moe_input_jitter_eps", "input_jitter"), read=mindspeed.jitter),
+        SideSpec(model("moe_input_jitter_eps"), None),
         form=lambda eps: plain(eps) or 0.0,
     ),
     harmless(
         "routing_policy",
-        Says(),
-        Says(keys("routing_policy", older="routing_policy"), None),
+        SideSpec(),
+        SideSpec(keys("routing_policy", older="routing_policy"), None),
         advice=Recommendation(message("advice.topk_router_v2"), lambda policy: policy in (None, "TopkRouterV2")),
     ),
     rounding(
         "use_fused_ops_topkrouter",
-        Says(("moe_router_fusion",), False),
-        Says(keys("use_fused_ops_topkrouter", "moe_router_fusion", older="use_fused_ops_topkrouter"), False),
+        SideSpec(("moe_router_fusion",), False),
+        SideSpec(keys("use_fused_ops_topkrouter", "moe_router_fusion", older="use_fused_ops_topkrouter"), False),
     ),
     rounding(
-        message("row.grouped_matrix_product_of_experts"),
-        Says(("moe_grouped_gemm",), False, beside=("moe_use_legacy_grouped_gemm",)),
-        Says(keys("moe_grouped_gemm", "use_gmm", older="use_gmm"), default("moe_grouped_gemm")),
+        Worded("grouped_matrix_product_of_experts"),
+        SideSpec(("moe_grouped_gemm",), False, beside=("moe_use_legacy_grouped_gemm",)),
+        SideSpec(keys("moe_grouped_gemm", "use_gmm", older="use_gmm"), default("moe_grouped_gemm")),
     ),
     rounding(
-        message("row.token_dispatcher"),
-        Says(("moe_token_dispatcher_type",), "allgather", beside=("moe_enable_deepep", "moe_flex_dispatcher_backend")),
-        Says(model("moe_token_dispatcher_type"), "alltoall", beside=keys("moe_enable_deepep", older="use_allgather_dispatcher")),
+        Worded("token_dispatcher"),
+        SideSpec(("moe_token_dispatcher_type",), "allgather", beside=("moe_enable_deepep", "moe_flex_dispatcher_backend")),
+        SideSpec(model("moe_token_dispatcher_type"), "alltoall", beside=keys("moe_enable_deepep", older="use_allgather_dispatcher")),
     ),
     rounding(
-        message("row.fused_permutation"),
-        Says(("moe_permute_fusion",), False),
-        Says(keys("moe_permute_fusion", "use_fused_ops_permute", older="use_fused_ops_permute"), False),
+        Worded("fused_permutation"),
+        SideSpec(("moe_permute_fusion",), False),
+        SideSpec(keys("moe_permute_fusion", "use_fused_ops_permute", older="use_fused_ops_permute"), False),
     ),
     harmless(
-        message("row.overlap_of_the_shared_experts"),
-        Says(("moe_shared_expert_overlap",), False),
-        Says(model("moe_shared_expert_overlap"), False),
+        Worded("overlap_of_the_shared_experts"),
+        SideSpec(("moe_shared_expert_overlap",), False),
+        SideSpec(model("moe_shared_expert_overlap"), False),
     ),
-    row(message("row.upcycling"), Says(("moe_use_upcycling",), False), NEVER),
-    rounding(message("row.extended_tensor_parallelism_of_experts"), Says(("moe_extended_tp",), False), NEVER),
-    harmless(message("row.log_of_every_layer"), Says(("moe_per_layer_logging",), False), Says(model("moe_per_layer_logging"), False)),
+    row(Worded("upcycling"), SideSpec(("moe_use_upcycling",), False), NEVER),
+    rounding(Worded("extended_tensor_parallelism_of_experts"), SideSpec(("moe_extended_tp",), False), NEVER),
+    harmless(Worded("log_of_every_layer"), SideSpec(("moe_per_layer_logging",), False), SideSpec(model("moe_per_layer_logging"), False)),
     row(
         "mtp_num_layers",
-        Says(("mtp_num_layers", "num_nextn_predict_layers"), None),
-        Says(model("num_nextn_predict_layers", "mtp_num_layers", "mtp_depth"), default("mtp_num_layers")),
+        SideSpec(("mtp_num_layers", "num_nextn_predict_layers"), None),
+        SideSpec(model("num_nextn_predict_layers", "mtp_num_layers", "mtp_depth"), default("mtp_num_layers")),
         when="",
         form=lambda layers: plain(layers) or 0,
     ),
     row(
         "mtp_loss_scaling_factor",
-        Says(("mtp_loss_scaling_factor", "mtp_loss_scale"), mindspeed.extra_loss_scale),
-        Says(model("mtp_loss_factor", "mtp_loss_scaling_factor"), default("mtp_loss_scaling_factor")),
+        SideSpec(("mtp_loss_scaling_factor", "mtp_loss_scale"), mindspeed.extra_loss_scale),
+        SideSpec(model("mtp_loss_factor", "mtp_loss_scaling_factor"), default("mtp_loss_scaling_factor")),
         when="mtp_num_layers",
     ),
     row(
-        message("row.tokens_that_the_loss_of_further_tokens_is_divided_by"),
-        Says(read=balancing.shares, note=message("note.own_tokens")),
-        Says(("calculate_per_token_loss",), read=balancing.shares, note=message("note.all_tokens"), tries=tries.nothing),
+        Worded("tokens_that_the_loss_of_further_tokens_is_divided_by"),
+        SideSpec(read=balancing.shares, note=message("note.own_tokens")),
+        SideSpec(("calculate_per_token_loss",), read=balancing.shares, note=message("note.all_tokens")),
         when="mtp_num_layers",
         way_out=message("way_out.no_loss_of_every_token_alike"),
     ),
     row(
-        message("row.loss_that_is_printed"),
-        Says(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
-        Says(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
+        Worded("loss_that_is_printed"),
+        SideSpec(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
+        SideSpec(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
         when="mtp_num_layers",
         uncertain_if=lambda reference, candidate: message("by_hand.printed_loss"),
     ),

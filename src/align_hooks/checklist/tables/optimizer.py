@@ -5,15 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from align_hooks.checklist import mindformers_schedule, tries
-from align_hooks.checklist.meaning import Words
-from align_hooks.checklist.rates import learning_rate
-from align_hooks.checklist.readings import batch_size, decay, optimizer
-from align_hooks.checklist.readings import schedule as read
-from align_hooks.checklist.readings.lookup import Unstated, are_numbers, value_of
-from align_hooks.checklist.readings.schedule import schedule_class, schedule_keys
-from align_hooks.checklist.row import UNSET, CheckRow, Recommendation, RowGroup, Says, plain, text
-from align_hooks.checklist.schedule import RATE, differences
+from align_hooks.checklist.canonical_values import UNSET, Words, plain, text
+from align_hooks.checklist.lookup import Unstated, are_numbers, value_of
+from align_hooks.checklist.resolvers import layout, optimizer
+from align_hooks.checklist.resolvers import schedule as read
+from align_hooks.checklist.resolvers.schedule import schedule_class, schedule_keys
+from align_hooks.checklist.row import CheckRow, Recommendation, RowGroup, SideSpec, Worded
+from align_hooks.checklist.schedules import RATE, differences, learning_rate
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.messages import message
 
@@ -89,8 +87,8 @@ def beta(at: int, advised: float) -> CheckRow:
     name, usual = f"beta{at + 1}", (0.9, 0.999)[at]
     return row(
         name,
-        Says((f"adam_{name}",), usual),
-        Says(("optimizer.betas", f"optimizer.{name}"), read=lambda c: optimizer.betas(c, at), tries=tries.betas(at)),
+        SideSpec((f"adam_{name}",), usual),
+        SideSpec(("optimizer.betas", f"optimizer.{name}"), read=optimizer.beta(at)),
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Recommendation(str(advised), lambda value: abs(value - advised) < 1e-6),
     )
@@ -98,133 +96,135 @@ def beta(at: int, advised: float) -> CheckRow:
 
 def end_of_decay(name: str) -> CheckRow:
     """Return the row of the first or last weight decay, where it changes, which only Megatron's does."""
-    megatron = Says((name,), read=lambda c: decay.unless_constant(c, name))
-    return row(name, megatron, Says(fixed=None, note=message("note.decay_constant")))
+    megatron = SideSpec((name,), read=lambda c: optimizer.unless_constant(c, name))
+    return row(name, megatron, SideSpec(fixed=None, note=message("note.decay_constant")))
 
 
 OPTIMIZER = (
     row(
         "global_batch_size",
-        Says(
+        SideSpec(
             ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
-            read=batch_size.megatron_global_batch,
+            read=layout.megatron_global_batch,
             note=message("note.batch_megatron"),
         ),
-        Says(
+        SideSpec(
             (
                 *("runner_config.batch_size", "parallel_config.data_parallel", "parallel_config.micro_batch_num"),
                 *("parallel_config.pipeline_stage", "micro_batch_interleave_num", "runner_config.gradient_accumulation_steps"),
                 *("parallel.parallel_mode", "use_parallel", "device_num", "train_dataset.batch_size", "runner_config.global_batch_size"),
             ),
-            read=batch_size.mindformers_global_batch,
+            read=layout.mindformers_global_batch,
             note=message("note.batch_mindformers"),
-            tries=tries.global_batch,
         ),
-        instead=batch_size.ranks_too,
+        instead=layout.ranks_too,
     ),
     row(
         "optimizer",
-        Says(("optimizer",), read=optimizer.megatron_optimizer, note=message("note.adam_is_adamw")),
-        Says(("optimizer.type",), read=optimizer.mindformers_optimizer, tries=tries.optimizer),
+        SideSpec(("optimizer",), read=optimizer.megatron_optimizer, note=message("note.adam_is_adamw")),
+        SideSpec(("optimizer.type",), read=optimizer.mindformers_optimizer),
     ),
     beta(0, 0.9),
     beta(1, 0.95),
     row(
         "eps",
-        Says(("adam_eps",), 1e-8),
-        Says(("optimizer.eps",), read=optimizer.mindformers_eps),
+        SideSpec(("adam_eps",), 1e-8),
+        SideSpec(("optimizer.eps",), read=optimizer.mindformers_eps),
         fact="optimizer.groups.0.eps",
         advice=Recommendation("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
-    row("weight_decay", Says(("weight_decay",), read=decay.strength), Says(("optimizer.weight_decay",), read=decay.strength)),
     row(
-        message("row.weights_that_decay"),
-        Says(read=decay.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
-        Says(read=decay.decaying, note=message("note.grouped_decay")),
-        describe=decay.differences,
-        harmless_if=decay.nothing_decays,
+        "weight_decay", SideSpec(("weight_decay",), read=optimizer.strength), SideSpec(("optimizer.weight_decay",), read=optimizer.strength)
+    ),
+    row(
+        Worded("weights_that_decay"),
+        SideSpec(read=optimizer.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
+        SideSpec(read=optimizer.decaying, note=message("note.grouped_decay")),
+        describe=optimizer.decaying_differences,
+        harmless_if=optimizer.nothing_decays,
     ),
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
     row(
         "weight_decay_incr_style",
-        Says(("weight_decay_incr_style",), "constant"),
-        Says(fixed="constant", note=message("note.decay_constant")),
+        SideSpec(("weight_decay_incr_style",), "constant"),
+        SideSpec(fixed="constant", note=message("note.decay_constant")),
         form=text,
     ),
     row(
         "clip_grad",
-        Says(("clip_grad",), 1.0),
-        Says(
+        SideSpec(("clip_grad",), 1.0),
+        SideSpec(
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
             read=optimizer.mindformers_clip,
             note=message("note.clip"),
-            tries=tries.clip,
         ),
         fact="optimizer.clip_grad",
         advice=Recommendation("1.0", lambda norm: norm == 1.0),
     ),
     row(
         "lr",
-        Says(("lr",)),
-        Says((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
+        SideSpec(("lr",)),
+        SideSpec((*schedule_keys("learning_rate"), *schedule_keys("base_lr"), "optimizer.learning_rate"), read=read.rate),
         harmless_if=same_rates,
     ),
     row(
         "lr_decay_style",
-        Says(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
-        Says((*schedule_keys("type"), *schedule_keys("power")), read=mindformers_schedule.style, tries=tries.style, beside=OF_ONE_CLASS),
+        SideSpec(("lr_decay_style",), "linear", beside=("lr_wsd_decay_style",)),
+        SideSpec((*schedule_keys("type"), *schedule_keys("power")), read=read.style, beside=OF_ONE_CLASS),
         form=lambda kind: STYLES.get(schedule_class(kind), text(schedule_class(kind))),
         harmless_if=same_schedule,
     ),
     row(
         "min_lr",
-        Says(("min_lr",), 0.0),
-        Says(
+        SideSpec(("min_lr",), 0.0),
+        SideSpec(
             (*schedule_keys("lr_end"), *schedule_keys("lr_end1"), *schedule_keys("eta_min"), *schedule_keys("min_lr")),
-            read=mindformers_schedule.lowest_rate,
+            read=read.lowest_rate,
             beside=schedule_keys("type"),
-            tries=tries.lowest_rate,
         ),
         form=lambda rate: plain(rate) or 0.0,
         harmless_if=same_end,
     ),
     row(
         "lr_decay_iters",
-        Says(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
-        Says((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
+        SideSpec(("lr_decay_iters", "lr_decay_samples"), read=read.megatron_decay_length),
+        SideSpec((*schedule_keys("total_steps"), *schedule_keys("decay_steps")), read=read.length_of_schedule),
         harmless_if=same_end,
     ),
     row(
         "lr_decay_samples",
-        Says(("lr_decay_samples",), None),
-        Says(fixed=None, note=message("note.counts_in_steps")),
+        SideSpec(("lr_decay_samples",), None),
+        SideSpec(fixed=None, note=message("note.counts_in_steps")),
         harmless_if=lambda reference, candidate: message("harmless.in_steps"),
     ),
     row(
         "lr_warmup_iters",
-        Says(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note=message("note.fraction_wins")),
-        Says(
+        SideSpec(
+            ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note=message("note.fraction_wins")
+        ),
+        SideSpec(
             (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio")),
             read=read.mindformers_warmup,
             note=message("note.ratio_wins"),
             beside=("lr_schedule.warmup_epochs",),
-            tries=tries.warm_up,
         ),
         harmless_if=warms_by_a_part,
     ),
     row(
         "lr_warmup_fraction",
-        Says(("lr_warmup_fraction",), None),
-        Says(schedule_keys("warmup_ratio"), None, tries=tries.warm_up),
+        SideSpec(("lr_warmup_fraction",), None),
+        SideSpec(schedule_keys("warmup_ratio"), None, writer=read.warm_up_edits),
         form=lambda part: plain(part) or 0,
         harmless_if=warms_by_steps,
     ),
-    row("lr_warmup_init", Says(("lr_warmup_init",), 0.0), Says(schedule_keys("warmup_lr_init"), 0.0), harmless_if=same_schedule),
+    row("lr_warmup_init", SideSpec(("lr_warmup_init",), 0.0), SideSpec(schedule_keys("warmup_lr_init"), 0.0), harmless_if=same_schedule),
     row(
-        message("row.rates_of_their_own_for_the_embedding_and_output"),
-        Says(("decoupled_lr",), None),
-        Says(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
+        Worded("rates_of_their_own_for_the_embedding_and_output"),
+        SideSpec(("decoupled_lr",), None),
+        SideSpec(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
     ),
-    row(message("row.minimum_of_the_embeddings_own_rate"), Says(("decoupled_min_lr",), None), Says(fixed=None, note=message("note.none"))),
+    row(
+        Worded("minimum_of_the_embeddings_own_rate"), SideSpec(("decoupled_min_lr",), None), SideSpec(fixed=None, note=message("note.none"))
+    ),
 )

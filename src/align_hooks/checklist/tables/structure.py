@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist import tries
-from align_hooks.checklist.defaults import default, if_complete
-from align_hooks.checklist.readings import initialisation, mindspeed
-from align_hooks.checklist.readings import structure as read
-from align_hooks.checklist.readings.experts import no_dense_layer
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, is_off, is_on
-from align_hooks.checklist.row import UNSET, CheckRow, Effect, Read, Recommendation, RowGroup, Says, model, text
+from align_hooks.checklist.canonical_values import UNSET, text
+from align_hooks.checklist.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, Read, is_off, is_on, model
+from align_hooks.checklist.mindformers_models import default, if_complete
+from align_hooks.checklist.resolver import one_of
+from align_hooks.checklist.resolvers import initialisation, mindspeed
+from align_hooks.checklist.resolvers import structure as read
+from align_hooks.checklist.resolvers.experts import no_dense_layer
+from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, SideSpec, Worded
 from align_hooks.configuration.megatron import ARGUMENTS
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Message, message
@@ -24,18 +25,18 @@ NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> CheckRow:
     """Return the row of a setting that changes the model and that only Megatron has; MindFormers does its default."""
     otherwise = ARGUMENTS.get(name, False)  # older forks alone have embed_layernorm
-    return row(name, Says((name,), otherwise if read is None else UNSET, read), Says(fixed=otherwise, note=note))
+    return row(name, SideSpec((name,), otherwise if read is None else UNSET, read), SideSpec(fixed=otherwise, note=note))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> CheckRow:
     """Return the row of a size of latent attention."""
-    return row(name, Says((name,), otherwise), Says(model(*keys), mindformers), when="multi_latent_attention")
+    return row(name, SideSpec((name,), otherwise), SideSpec(model(*keys), mindformers), when="multi_latent_attention")
 
 
-def yarn(name: str, megatron: Says, mindformers: float, *keys: str) -> CheckRow:
+def yarn(name: str, megatron: SideSpec, mindformers: float, *keys: str) -> CheckRow:
     """Return the row of a number by which YaRN scales positions, with MindFormers' default."""
     names = keys or (name, f"rope_scaling.{name}", f"scaling_factor.{name}")
-    return row(name, megatron, Says(model(*names), if_complete(mindformers)), when=YARN, harmless_if=read.older_does_not_stretch)
+    return row(name, megatron, SideSpec(model(*names), if_complete(mindformers)), when=YARN, harmless_if=read.older_does_not_stretch)
 
 
 YARN = f"rope_scaling={read.YARN}"
@@ -57,16 +58,21 @@ ALONE = (
 STRUCTURE = (
     row(
         "num_layers",
-        Says(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers, note=message("note.noop_layers")),
-        Says(LAYERS, default("num_layers")),
+        SideSpec(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers, note=message("note.noop_layers")),
+        SideSpec(LAYERS, default("num_layers")),
         fact="model.num_hidden_layers",
     ),
-    row("decoder_num_layers", Says(("decoder_num_layers",), None), Says(fixed=None, note=message("note.no_second_stack"))),
-    row("hidden_size", Says(("hidden_size",)), Says(model("hidden_size", "n_embed"), default("hidden_size")), fact="model.hidden_size"),
+    row("decoder_num_layers", SideSpec(("decoder_num_layers",), None), SideSpec(fixed=None, note=message("note.no_second_stack"))),
+    row(
+        "hidden_size",
+        SideSpec(("hidden_size",)),
+        SideSpec(model("hidden_size", "n_embed"), default("hidden_size")),
+        fact="model.hidden_size",
+    ),
     row(
         "intermediate_size",
-        Says(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
-        Says(
+        SideSpec(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
+        SideSpec(
             (*FFN, *model("multiple_of", "ffn_dim_multiplier", "expand_ratio", "hidden_size")),
             read=read.mindformers_ffn,
             note=message("note.ffn_older"),
@@ -74,93 +80,88 @@ STRUCTURE = (
         fact="model.intermediate_size",
         harmless_if=no_dense_layer,
     ),
-    row("num_heads", Says(("num_attention_heads",)), Says(HEADS, default("num_attention_heads")), fact="model.num_attention_heads"),
+    row("num_heads", SideSpec(("num_attention_heads",)), SideSpec(HEADS, default("num_attention_heads")), fact="model.num_attention_heads"),
     row(
         "n_kv_heads",
-        Says(
+        SideSpec(
             ("num_query_groups", "group_query_attention", "num_attention_heads", "multi_latent_attention"),
             read=read.megatron_groups,
             note=message("note.groups_megatron"),
         ),
-        Says((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
+        SideSpec((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
         fact="model.num_key_value_heads",
         harmless_if=read.ungrouped,
     ),
     row(
         "head_dim",
-        Says(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
-        Says((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
+        SideSpec(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
+        SideSpec((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
         fact="model.head_dim",
         harmless_if=read.latent_heads,
     ),
     row(
-        message("row.sliding_window"),
-        Says(("window_size",), None, beside=("window_attn_skip_freq",), tries=tries.window_of_megatron),
-        Says(model("sliding_window", "use_sliding_window", "window_size"), read=read.window, tries=tries.window),
+        Worded("sliding_window"),
+        SideSpec(("window_size",), None, beside=("window_attn_skip_freq",), writer=read.window_edits_of_megatron),
+        SideSpec(model("sliding_window", "use_sliding_window", "window_size"), read=read.window),
         form=read.window_pair,
     ),
     row(
         "normalization",
-        Says(("normalization",), "LayerNorm"),
-        Says(model("normalization"), default("normalization"), tries=tries.one_of("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
+        SideSpec(("normalization",), "LayerNorm"),
+        SideSpec(model("normalization"), default("normalization"), writer=one_of("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
         form=text,
     ),
     row(
         "rms_norm_eps",
-        Says(("layernorm_epsilon", "norm_epsilon"), 1e-5),
-        Says(model("rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "layer_norm_eps"), default("layernorm_epsilon")),
+        SideSpec(("layernorm_epsilon", "norm_epsilon"), 1e-5),
+        SideSpec(model("rms_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "layer_norm_eps"), default("layernorm_epsilon")),
         fact="model.rms_norm_eps",
     ),
     row(
-        message("row.zero_centred_norm_weights"),
-        Says(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
-        Says(fixed=False, note=message("note.no_such_norm")),
+        Worded("zero_centred_norm_weights"),
+        SideSpec(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
+        SideSpec(fixed=False, note=message("note.no_such_norm")),
     ),
     row(
-        message("row.residual_after_the_norm"),
-        Says(("apply_residual_connection_post_layernorm",), False),
-        Says(model("apply_residual_connection_post_layernorm"), False),
+        Worded("residual_after_the_norm"),
+        SideSpec(("apply_residual_connection_post_layernorm",), False),
+        SideSpec(model("apply_residual_connection_post_layernorm"), False),
     ),
     row(
-        message("row.activation_function"),
-        Says(
+        Worded("activation_function"),
+        SideSpec(
             ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear", *mindspeed.GATED),
             read=read.megatron_activation,
             note=message("note.gelu_tanh"),
         ),
-        Says(
-            model("hidden_act", "gated_linear_unit"),
-            read=read.mindformers_activation,
-            note=message("note.silu_gated"),
-            tries=tries.activation,
-        ),
+        SideSpec(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation, note=message("note.silu_gated")),
     ),
     row(
-        message("row.gated_linear_unit"),
-        Says(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
-        Says(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated, tries=tries.activation),
+        Worded("gated_linear_unit"),
+        SideSpec(("swiglu", "quick_geglu", *mindspeed.GATED), read=read.megatron_gated),
+        SideSpec(model("gated_linear_unit", "hidden_act"), read=read.mindformers_gated),
     ),
     row(
-        message("row.bias_of_linear_layers"),
-        Says(("add_bias_linear",), True, note=message("note.disable_bias")),
-        Says(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
+        Worded("bias_of_linear_layers"),
+        SideSpec(("add_bias_linear",), True, note=message("note.disable_bias")),
+        SideSpec(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
         fact="model.mlp_bias",
     ),
     row(
-        message("row.bias_of_queries_keys_and_values"),
-        Says(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
-        Says(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
+        Worded("bias_of_queries_keys_and_values"),
+        SideSpec(("add_qkv_bias", "add_bias_linear"), read=read.megatron_qkv_bias),
+        SideSpec(model("qkv_has_bias", "attention_bias", "add_qkv_bias", "add_bias_linear"), read=read.mindformers_qkv_bias),
         fact="model.attention_bias",
     ),
     row(
-        message("row.norm_of_queries_and_keys"),
-        Says(("qk_layernorm", "spec"), read=mindspeed.normalises_queries, note=message("note.qk_norm_mindspeed")),
-        Says(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
+        Worded("norm_of_queries_and_keys"),
+        SideSpec(("qk_layernorm", "spec"), read=mindspeed.normalises_queries, note=message("note.qk_norm_mindspeed")),
+        SideSpec(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
     ),
     row(
-        message("row.tied_embeddings"),
-        Says(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note=message("note.tied_unless")),
-        Says(
+        Worded("tied_embeddings"),
+        SideSpec(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note=message("note.tied_unless")),
+        SideSpec(
             model("tie_word_embeddings", "untie_embeddings_and_output_weights"),
             read=read.mindformers_tied,
             note=message("note.tied_mindformers"),
@@ -169,14 +170,14 @@ STRUCTURE = (
     ),
     row(
         "vocab_size",
-        Says(("vocab_size",)),
-        Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
+        SideSpec(("vocab_size",)),
+        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
         fact="model.vocab_size",
         harmless_if=read.padded_size_alone,
     ),
     row(
-        message("row.rows_of_the_embedding"),
-        Says(
+        Worded("rows_of_the_embedding"),
+        SideSpec(
             (
                 *("padded_vocab_size", "pad_vocab_size_to", "vocab_size", "make_vocab_size_divisible_by"),
                 *("tensor_model_parallel_size", "pad_vocab_size"),
@@ -184,15 +185,15 @@ STRUCTURE = (
             read=read.megatron_padded_vocabulary,
             note=message("note.rows_megatron"),
         ),
-        Says(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
+        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
         fact="padded_vocabulary",
         implied_by=read.no_multiple,
         advice=Recommendation(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
     ),
     row(
         "max_position_embeddings",
-        Says(("max_position_embeddings",)),
-        Says(
+        SideSpec(("max_position_embeddings",)),
+        SideSpec(
             model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
         ),
         fact="model.max_position_embeddings",
@@ -200,47 +201,47 @@ STRUCTURE = (
     ),
     row(
         "position_embedding_type",
-        Says(
+        SideSpec(
             ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention"),
             read=read.megatron_positions,
             note=message("note.positions_megatron"),
         ),
-        Says(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
+        SideSpec(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
     ),
     row(
         "no_position_embedding",
-        Says(("add_position_embedding",), read=lambda c: is_off(c, "add_position_embedding")),
-        Says(model("no_position_embedding", "no-position-embedding"), False),
+        SideSpec(("add_position_embedding",), read=lambda c: is_off(c, "add_position_embedding")),
+        SideSpec(model("no_position_embedding", "no-position-embedding"), False),
         harmless_if=read.no_table_of_positions,
     ),
     row(
         "rotary_base",
-        Says(("rotary_base",), 10000),
-        Says(model("theta", "rope_theta", "rotary_base", "rope_ratio"), read=read.mindformers_base, tries=tries.rotary_base),
+        SideSpec(("rotary_base",), 10000),
+        SideSpec(model("theta", "rope_theta", "rotary_base", "rope_ratio"), read=read.mindformers_base),
         fact="model.rope_theta",
         harmless_if=read.nothing_turned,
     ),
     row(
         "rotary_percent",
-        Says(("rotary_percent",), 1.0),
-        Says(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
+        SideSpec(("rotary_percent",), 1.0),
+        SideSpec(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
         harmless_if=read.nothing_turned,
     ),
     row(
         "rotary_interleaved",
-        Says(("rotary_interleaved", "use_glm_rope"), read=mindspeed.interleaved),
-        Says(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
+        SideSpec(("rotary_interleaved", "use_glm_rope"), read=mindspeed.interleaved),
+        SideSpec(model("rotary_interleaved", "rope_interleave"), default("rotary_interleaved")),
         harmless_if=read.nothing_turned,
     ),
     row(
         "rotary_seq_len_interpolation_factor",
-        Says(("rotary_seq_len_interpolation_factor",), None),
-        Says(model("rotary_seq_len_interpolation_factor"), None),
+        SideSpec(("rotary_seq_len_interpolation_factor",), None),
+        SideSpec(model("rotary_seq_len_interpolation_factor"), None),
         form=read.no_interpolation,
     ),
     row(
-        message("row.rope_scaling"),
-        Says(
+        Worded("rope_scaling"),
+        SideSpec(
             (
                 *("use_rope_scaling", "rope_scaling_factor", "rope_scaling_type", *mindspeed.BOUNDS.values()),
                 *("position_embedding_type", "multi_latent_attention", "rope_type"),
@@ -248,47 +249,46 @@ STRUCTURE = (
             read=read.megatron_rope_scaling,
             note=message("note.bounds_megatron"),
         ),
-        Says(
+        SideSpec(
             (
                 *model("rope_scaling.type", "rope_scaling.rope_type", "rope_scaling.factor", "scaling_factor", "scaling_factor.factor"),
                 *model("extend_method", "use_rope_scaling", "rotary_scaling_factor", "position_embedding_type"),
                 *(key for keys in read.BOUNDS.values() for key in keys),
             ),
             read=read.mindformers_rope_scaling,
-            tries=tries.scaling,
         ),
     ),
-    row("mrope_section", Says(("mrope_section",), None), Says(model("mrope_section"), None, note=message("note.mrope_none"))),
+    row("mrope_section", SideSpec(("mrope_section",), None), SideSpec(model("mrope_section"), None, note=message("note.mrope_none"))),
     row(
         "init_method_std",
-        Says(("init_method_std",), 0.02),
-        Says(model("init_method_std", "initializer_range"), default("init_method_std")),
+        SideSpec(("init_method_std",), 0.02),
+        SideSpec(model("init_method_std", "initializer_range"), default("init_method_std")),
         harmless_if=initialisation.weights_loaded,
     ),
     row(
-        message("row.initial_scale_of_output_projections"),
-        Says(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
-        Says(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
+        Worded("initial_scale_of_output_projections"),
+        SideSpec(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
+        SideSpec(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
         harmless_if=initialisation.weights_loaded,
         uncertain_if=initialisation.both_draw,
         instead=initialisation.load_too,
     ),
     row(
         "attention_dropout",
-        Says(("attention_dropout",), 0.1),
-        Says(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
+        SideSpec(("attention_dropout",), 0.1),
+        SideSpec(model("attention_dropout", "attention_dropout_rate"), default("attention_dropout")),
         advice=Recommendation(message("advice.no_random_mask"), lambda rate: rate == 0),
     ),
     row(
         "hidden_dropout",
-        Says(("hidden_dropout",), 0.1),
-        Says(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
+        SideSpec(("hidden_dropout",), 0.1),
+        SideSpec(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
         advice=Recommendation(message("advice.no_recompute"), lambda rate: rate == 0),
     ),
     row(
         "multi_latent_attention",
-        Says(("multi_latent_attention", "spec"), read=mindspeed.latent),
-        Says(model("multi_latent_attention"), read=read.mindformers_mla),
+        SideSpec(("multi_latent_attention", "spec"), read=mindspeed.latent),
+        SideSpec(model("multi_latent_attention"), read=read.mindformers_mla),
     ),
     latent("q_lora_rank", None, ("q_lora_rank",), default("q_lora_rank")),
     latent("kv_lora_rank", 32, ("kv_lora_rank",), default("kv_lora_rank")),
@@ -297,7 +297,7 @@ STRUCTURE = (
     latent("v_head_dim", 128, ("v_head_dim",), default("v_head_dim")),
     yarn(
         "rotary_scaling_factor",
-        Says(
+        SideSpec(
             (
                 *("rotary_scaling_factor", "rope_scaling_factor"),
                 *("rope_scaling_type", "max_position_embeddings", "rope_scaling_original_max_position_embeddings"),
@@ -310,41 +310,40 @@ STRUCTURE = (
     ),
     row(
         "original_max_position_embeddings",
-        Says(
+        SideSpec(
             ("rope_scaling_original_max_position_embeddings",),
             read=mindspeed.yarn_original,
             note=message("note.latent_fixed"),
             beside=("yarn_original_max_position_embeddings",),
         ),
-        Says((*read.ORIGINAL, *model("max_position_embeddings")), read=read.mindformers_original, note=message("note.yarn_length")),
+        SideSpec((*read.ORIGINAL, *model("max_position_embeddings")), read=read.mindformers_original, note=message("note.yarn_length")),
         when=YARN,
         harmless_if=read.older_does_not_stretch,
     ),
-    yarn("mscale", Says(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)), 0.707),
+    yarn("mscale", SideSpec(("mscale", "rope_scaling_mscale"), read=mindspeed.yarn_scale("mscale", 1.0)), 0.707),
     yarn(
         "mscale_all_dim",
-        Says(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", mindspeed.all_dimensions)),
+        SideSpec(("mscale_all_dim", "rope_scaling_mscale_all_dim"), read=mindspeed.yarn_scale("mscale_all_dim", mindspeed.all_dimensions)),
         0.707,
     ),
-    *(yarn(name, Says((name, f"yarn_{name}"), usual), usual) for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))),
+    *(yarn(name, SideSpec((name, f"yarn_{name}"), usual), usual) for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))),
     row(
-        message("row.stretch_of_latent_attentions_scores"),
-        Says(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch, note=message("note.stretch_megatron")),
-        Says(
+        Worded("stretch_of_latent_attentions_scores"),
+        SideSpec(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch, note=message("note.stretch_megatron")),
+        SideSpec(
             model("rotary_scaling_factor", "rope_scaling.factor", "mscale", "rope_scaling.mscale"),
             read=read.mindformers_stretch,
             note=message("note.stretch_mindformers"),
-            tries=tries.stretch,
         ),
         when="multi_latent_attention",
         way_out=message("way_out.mscale"),
         by_hand=message("by_hand.stretch"),
     ),
-    harmless(message("row.fused_projections"), Says(fixed=True, note=message("note.one_weight")), Says(model("qkv_concat"), False)),
+    harmless(Worded("fused_projections"), SideSpec(fixed=True, note=message("note.one_weight")), SideSpec(model("qkv_concat"), False)),
     harmless(
         "use_legacy",
-        Says(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),
-        Says(("use_legacy",), True),
+        SideSpec(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),
+        SideSpec(("use_legacy",), True),
     ),
     *ALONE,
 )

@@ -13,7 +13,7 @@ from align_hooks.comparison.data.batch_differences import with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
 from align_hooks.messages import Argument, Message, Side, message
-from align_hooks.record.batch_statistics import BatchStatistics
+from align_hooks.record.batch_statistics import BatchStatistics, SampleRelation
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.batch_digests import digests_of

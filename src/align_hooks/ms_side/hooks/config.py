@@ -13,7 +13,7 @@ from typing import Any
 import mindspore
 from mindformers.tools.register import MindFormerConfig, MindFormerModuleType, MindFormerRegister
 
-from align_hooks.checklist.defaults import DEFAULTS
+from align_hooks.checklist.mindformers_models import DEFAULTS
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import InMindFormers
 from align_hooks.families.registry import FAMILIES

@@ -1,15 +1,33 @@
-"""Typed meanings of a side's settings, where no single value says them, with words for reports only."""
+"""Values that both sides have in common, whatever each writes for them: how they are made, compared and shown.
+
+Most are plain numbers and names. Where no single value says it, a type of its own does, with words for reports only.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from align_hooks.configuration.values import Setting
 from align_hooks.messages import Argument, Joined, Message, message, terms
 
 Words: TypeAlias = "Message | Joined"
+SAME_NUMBER = 1e-6
+"""Relative difference of two numbers that count as one: 0.1 in float32 is 0.1."""
+LONGEST_SHOWN = 2_000
+"""Letters of a value that a report shows."""
+
+
+class Unset(Enum):
+    """A value that nobody set; None is a value that frameworks set."""
+
+    UNSET = "not set"
+
+
+UNSET = Unset.UNSET
 
 
 class ValueOrigin(Enum):
@@ -107,24 +125,24 @@ class Order(Enum):
     """Instructions, which MindSpeed-LLM shuffles in each epoch."""
 
 
-class Meaning:
-    """A meaning with words for reports."""
+class CanonicalValue:
+    """A value with words for reports."""
 
     __slots__ = ()
 
     @property
     def words(self) -> Argument:
-        """The meaning as a report shows it."""
+        """The value as a report shows it."""
         raise NotImplementedError
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers of the meaning that a single setting may hold."""
+        """The numbers of the value that a single setting may hold."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertLayers(Meaning):
+class ExpertLayers(CanonicalValue):
     """Which layers have experts."""
 
     runs: tuple[tuple[bool, int], ...] = ()
@@ -153,7 +171,7 @@ class ExpertLayers(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced(Meaning):
+class Balanced(CanonicalValue):
     """The tokens among which a load-balancing loss counts how often an expert is chosen."""
 
     sequences: int
@@ -176,7 +194,7 @@ class Balanced(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Dynamic(Meaning):
+class Dynamic(CanonicalValue):
     """A loss scale that moves."""
 
     start: float
@@ -203,7 +221,7 @@ class RopeWavelengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling(Meaning):
+class Scaling(CanonicalValue):
     """How rotary positions are scaled."""
 
     kind: str
@@ -232,7 +250,7 @@ def _number(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRates(Meaning):
+class OwnRates(CanonicalValue):
     """Groups of parameters that have a schedule of their own."""
 
     groups: int
@@ -244,7 +262,7 @@ class OwnRates(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden(Meaning):
+class Hidden(CanonicalValue):
     """The token id that a model leaves out of attention, of the loss, or of both."""
 
     id: int | None = None
@@ -268,7 +286,7 @@ class Hidden(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class TwoLengths(Meaning):
+class TwoLengths(CanonicalValue):
     """Two sequence lengths, the model's and its data's."""
 
     model: object
@@ -286,7 +304,7 @@ class TwoLengths(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Released(Meaning):
+class Released(CanonicalValue):
     """The versions of a MindFormers and of the MindSpore beside it."""
 
     mindformers: str
@@ -308,7 +326,7 @@ class Released(Meaning):
 
 
 @dataclass(frozen=True, slots=True)
-class Switched(Meaning):
+class Switched(CanonicalValue):
     """Settings that are on, or the ways in which a model is split over ranks."""
 
     on: tuple[str | ParallelAxis, ...]
@@ -317,3 +335,82 @@ class Switched(Meaning):
     def words(self) -> Argument:
         """``tensor, pipeline``."""
         return terms(self.on) if self.on else "none"
+
+
+# ---- how written values are brought to one form
+
+
+def plain(value: Setting) -> Setting:
+    """Return a Boolean or number as both sides write it, also where YAML made text of it; else the value unchanged."""
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+TYPES = {
+    "float32": ("float32", "fp32", "torch.float32", "float", "torch.float"),
+    "bfloat16": ("bfloat16", "bf16", "torch.bfloat16"),
+    "float16": ("float16", "fp16", "torch.float16", "half", "torch.half"),
+    "float64": ("float64", "fp64", "torch.float64", "double"),
+}
+_TYPES = {alias: name for name, aliases in TYPES.items() for alias in aliases}
+
+
+def dtype(value: Setting) -> Setting:
+    """Return the one name of a type, whatever the framework calls it."""
+    return _TYPES.get(str(value).lower().replace("mstype.", "").replace("mindspore.", ""), value) if value is not None else None
+
+
+def text(value: Setting) -> Setting:
+    """Return a name in lower case with underscores for dashes; else the value unchanged."""
+    return value.lower().replace("-", "_") if isinstance(value, str) else value
+
+
+# ---- comparing and showing
+
+
+def same(a: Setting, b: Setting) -> bool:
+    """Return whether two values are the same."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        try:
+            return a == b or abs(a - b) <= SAME_NUMBER * max(abs(a), abs(b))
+        except OverflowError:
+            return False  # a whole number that no float holds
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def show(value: Setting) -> Argument:
+    """Return a value as people write it, or its words; of a table how often each value occurs, the commonest first."""
+    if value is UNSET:
+        return "–"
+    if isinstance(value, CanonicalValue):
+        return value.words
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, frozenset):
+        return message("meaning.weights", count=len(value))
+    if isinstance(value, dict):
+        counts = Counter(map(str, value.values())).most_common()
+        if len(counts) < 2:
+            return counts[0][0] if counts else "–"
+        return terms(message("meaning.of", value=name, count=count) for name, count in counts)
+    written = as_written(value)
+    return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]}…"
+
+
+def as_written(value: Setting) -> str:
+    """Return a value as somebody wrote it."""
+    if isinstance(value, float):
+        return f"{value:.7g}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(as_written, value)) + "]"
+    return str(value)

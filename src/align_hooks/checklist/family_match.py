@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from align_hooks.checklist.defaults import family as model_type
-from align_hooks.checklist.meaning import ExpertLayers, Scaling, ValueOrigin
-from align_hooks.checklist.readings.lookup import known
-from align_hooks.checklist.row import MODEL, UNSET, is_new
-from align_hooks.checklist.side_value import SideValue, read_row
+from align_hooks.checklist.canonical_values import UNSET, ExpertLayers, Scaling, ValueOrigin
+from align_hooks.checklist.lookup import MODEL, is_new, known
+from align_hooks.checklist.mindformers_models import family as model_type
+from align_hooks.checklist.row import SideValue
 from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Unknown
 from align_hooks.families.family import Family
@@ -24,7 +23,7 @@ def of_side(configuration: Configuration) -> Sequence[Family]:
     return [family for family in FAMILIES if family.mindformers] if configuration.side == MINDFORMERS else FAMILIES
 
 
-def named(configuration: Configuration) -> Sequence[Family]:
+def named_families(configuration: Configuration) -> Sequence[Family]:
     """Return the families whose class of model a configuration names; all where it names none, or one that is not known."""
     families = of_side(configuration)
     if configuration.side != MINDFORMERS:
@@ -41,20 +40,20 @@ def named(configuration: Configuration) -> Sequence[Family]:
 
 def experts(configuration: Configuration, *, partly: bool) -> bool | None:
     """Return whether a model has experts, None where not known; ``partly``: the configuration may go on elsewhere."""
-    value = read_row(ROW["expert_num"], configuration)
-    if value.meaning is UNSET or (partly and value.where is ValueOrigin.DEFAULT):
+    value = ROW["expert_num"].read(configuration)
+    if value.canonical is UNSET or (partly and value.where is ValueOrigin.DEFAULT):
         return None
-    return value.meaning not in (None, 0, 1)
+    return value.canonical not in (None, 0, 1)
 
 
 def misfits(family: Family, configuration: Configuration, *, partly: bool) -> list[Message]:
     """Return in what a configuration is known to differ from a family, with the place where that is set."""
-    values = {name: read_row(ROW[name], configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
+    values = {name: ROW[name].read(configuration) for name in ("layers_with_experts", *family.configured, "expert_num")}
     some = experts(configuration, partly=partly)
     wrong = ["layers_with_experts"] if some and not family.mixes and has_dense_layers(configuration) else []
     for name, allowed in family.configured.items():
         value = values[name]
-        is_known = value.meaning is not UNSET and not value.why and not (partly and value.where is ValueOrigin.DEFAULT)
+        is_known = value.canonical is not UNSET and not value.why and not (partly and value.where is ValueOrigin.DEFAULT)
         wrong += [name] if is_known and kind_of(value, configuration) not in allowed else []
     wrong += ["expert_num"] if some and not family.experts else []
     return [_shown(name, values[name]) for name in wrong]
@@ -62,7 +61,7 @@ def misfits(family: Family, configuration: Configuration, *, partly: bool) -> li
 
 def kind_of(value: SideValue, configuration: Configuration) -> object:
     """Return what a family asks of a value: of scaled positions only the kind, but of a fork's, which are its own."""
-    return value.meaning.kind if isinstance(value.meaning, Scaling) and not configuration.fork else value.meaning
+    return value.canonical.kind if isinstance(value.canonical, Scaling) and not configuration.fork else value.canonical
 
 
 def elsewhere(configuration: Configuration) -> str:
@@ -76,7 +75,7 @@ def elsewhere(configuration: Configuration) -> str:
 def odd(configuration: Configuration) -> list[Message]:
     """Return in what a model differs from the nearest family; empty where none does."""
     partly = bool(elsewhere(configuration))
-    if families := named(configuration):
+    if families := named_families(configuration):
         sort = experts(configuration, partly=partly)
         return closest(families, lambda family: misfits(family, configuration, partly=partly), experts=sort)[1]
     if is_new(configuration):
@@ -89,15 +88,15 @@ def odd(configuration: Configuration) -> list[Message]:
 def described(configuration: Configuration) -> Family | None:
     """Return the family of a model that has a family's value in every row; None without one."""
     sort = experts(configuration, partly=False)
-    single = sort is False and read_row(ROW["expert_num"], configuration).meaning == 1  # a layer with a router that is no Mixtral's
+    single = sort is False and ROW["expert_num"].read(configuration).canonical == 1  # a layer with a router that is no Mixtral's
     if single or has_dense_layers(configuration):
         return None
 
     def fits(family: Family) -> bool:
-        values = ((kind_of(read_row(ROW[name], configuration), configuration), allowed) for name, allowed in family.configured.items())
+        values = ((kind_of(ROW[name].read(configuration), configuration), allowed) for name, allowed in family.configured.items())
         return family.experts is sort and all(value in allowed for value, allowed in values)
 
-    return next(filter(fits, named(configuration)), None)
+    return next(filter(fits, named_families(configuration)), None)
 
 
 def has_dense_layers(configuration: Configuration) -> bool:
@@ -108,7 +107,7 @@ def has_dense_layers(configuration: Configuration) -> bool:
 
 def layers_with_experts(configuration: Configuration) -> ExpertLayers | None:
     """Return which layers have experts; None where that is not known."""
-    layers = read_row(ROW["layers_with_experts"], configuration).meaning
+    layers = ROW["layers_with_experts"].read(configuration).canonical
     return layers if isinstance(layers, ExpertLayers) else None
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Dynamic, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, value_of
-from align_hooks.checklist.row import UNSET, dtype, is_new, model
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.checklist.canonical_values import UNSET, Dynamic, Switched, Words, dtype
+from align_hooks.checklist.lookup import are_numbers, has, is_new, is_on, model, value_of
+from align_hooks.checklist.mindformers_models import default
+from align_hooks.checklist.resolver import EditRequest, Edits, Resolver, one_key, resolver
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 
 def megatron_compute(c: Configuration) -> Setting:
     """Return bfloat16 with ``--bf16``, float16 with ``--fp16``, else float32 (the guide says float16, which is a mistake)."""
     return "bfloat16" if value_of(c, ("bf16",), False) is True else "float16" if value_of(c, ("fp16",), False) is True else "float32"
+
+
+half_precision = Resolver(megatron_compute)
+"""The type of computation, by two switches that are given together."""
+
+
+@half_precision.writer
+def half_precision_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the two switches of half precision, at most one of them on."""
+    yield from ({"bf16": on == "bfloat16" or None, "fp16": on == "float16" or None} for on in ("bfloat16", "float16", "float32"))
 
 
 def mindformers_compute(c: Configuration) -> Setting:
@@ -76,6 +86,7 @@ def megatron_loss_scale(c: Configuration) -> Setting:
     return Dynamic(float(value_of(c, ("initial_loss_scale",), 2**32))) if megatron_compute(c) == "float16" else 1.0
 
 
+@resolver
 def mindformers_loss_scale(c: Configuration) -> Setting:
     """Return ``scale_sense``: a number, or a cell that moves it."""
     prefix = "runner_wrapper.scale_sense"
@@ -89,6 +100,27 @@ def mindformers_loss_scale(c: Configuration) -> Setting:
         scale = float(c.fact("optimizer.loss_scale") or start)
         return Dynamic(scale) if "dynamic" in str(fixed).lower() else scale
     return 1.0 if has(c, "runner_wrapper.") else Dynamic(65536.0)
+
+
+@mindformers_loss_scale.writer
+def loss_scale_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a loss scale that is fixed, or one that moves from a start."""
+    sense = "runner_wrapper.scale_sense"
+    if isinstance(request.wanted, Dynamic):
+        yield {f"{sense}.type": "DynamicLossScaleUpdateCell", f"{sense}.loss_scale_value": int(request.wanted.start)}
+    elif are_numbers(request.wanted):
+        yield {sense: float(request.wanted)}
+
+
+def scale_window_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the steps after which a moving loss scale is doubled, with all that makes it move where it does not yet."""
+    sense = "runner_wrapper.scale_sense"
+    start = megatron_loss_scale(request.reference) if request.reference.side == MEGATRON else None
+    if f"{sense}.type" in request.candidate.values:
+        yield {f"{sense}.scale_window": request.wanted}
+    elif isinstance(start, Dynamic):
+        moves = {"type": "DynamicLossScaleUpdateCell", "loss_scale_value": int(start.start), "scale_factor": 2}
+        yield {f"{sense}.{name}": value for name, value in (moves | {"scale_window": request.wanted}).items()}
 
 
 def flash_as_built(c: Configuration) -> Setting:
@@ -156,3 +188,29 @@ def type_differences(reference: Setting, candidate: Setting) -> Words | None:
         return message("apart.no_layer_in_common")
     first = {"name": names[0], "reference": str(reference[names[0]]), "candidate": str(candidate[names[0]])}
     return message("apart.types_and_more", more=len(names) - 1, **first) if len(names) > 1 else message("apart.types", **first)
+
+
+def fused_swiglu_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a fused SwiGLU, which newer models accept with the activation of that name only."""
+    yield from one_key(request)
+    switch, act = model("bias_swiglu_fusion", "hidden_act")
+    if switch in request.keys and request.wanted is True:
+        yield {switch: True, act: "swiglu"}
+
+
+def overlap(c: Configuration) -> Setting:
+    """Return which communication runs beside the computation."""
+    names = ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "overlap_moe_expert_parallel_comm")
+    on = tuple(name for name in names if is_on(c, name))
+    return Switched(on) if on else None
+
+
+def megatron_recomputes(c: Configuration) -> Setting:
+    """Return what is computed again in the backward pass."""
+    return value_of(c, ("recompute_granularity",), lambda c: "selective" if is_on(c, "recompute_activations") else None)
+
+
+def mindformers_recomputes(c: Configuration) -> Setting:
+    """Return what is computed again in the backward pass."""
+    full, selective = (value_of(c, (f"recompute_config.{name}",), False) for name in ("recompute", "select_recompute"))
+    return "full" if full else "selective" if selective else None

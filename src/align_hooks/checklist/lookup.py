@@ -1,12 +1,32 @@
-"""How a reading asks a configuration, and the keys that several readings ask for."""
+"""How the settings of a side are asked for, and the keys that several rows ask for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from align_hooks.checklist.row import UNSET, Read, model, plain
-from align_hooks.configuration.values import Configuration, Setting, Unknown
+from align_hooks.checklist.canonical_values import UNSET, plain
+from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
+
+Read: TypeAlias = Callable[[Configuration], Setting]
+MODEL = "model.model_config."
+"""The beginning of MindFormers' names for settings of a model."""
+
+
+def model(*names: str) -> tuple[str, ...]:
+    """Return keys of MindFormers' ``model_config``."""
+    return tuple(MODEL + name for name in names)
+
+
+def is_new(configuration: Configuration) -> bool:
+    """Return whether a MindFormers configuration builds one of the newer models, ``use_legacy: False``."""
+    return (legacy := configuration.find(("use_legacy",))) is not None and legacy.value is False
+
+
+def by_side(megatron: Read, mindformers: Read) -> Read:
+    """Return a reader of what either framework computes in its own way."""
+    return lambda c: (mindformers if c.side == MINDFORMERS else megatron)(c)
 
 
 class Unstated(Unknown):
@@ -29,15 +49,15 @@ def known(configuration: Configuration, name: str) -> Setting:
     return None if value is None or value.unknown else value.value
 
 
-def all_sides(reading: Read, *sides: Configuration) -> bool:
-    """Return whether a reading is true of every side; False where it is false of one, whatever is not known of another.
+def all_sides(read: Read, *sides: Configuration) -> bool:
+    """Return whether a reader's answer is true of every side; False where it is false of one, whatever is not known of another.
 
     :raises Unknown: it is not known of a side, and true of all others.
     """
     missing: Unknown | None = None
     for side in sides:
         try:
-            if not reading(side):
+            if not read(side):
                 return False
         except Unknown as unknown:
             missing = unknown

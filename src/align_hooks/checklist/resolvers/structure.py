@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 
-from align_hooks.checklist.defaults import CHATGLM, HEAD_DIM, KEY_VALUE_HEADS, LLAMA, MLA, OLDER, default, family
-from align_hooks.checklist.meaning import RopeWavelengths, Scaling, Words
-from align_hooks.checklist.older_families import GPT2, OLDER_DEFAULTS
-from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import FFN, GROUPS, HEADS, Unstated, all_sides, are_numbers, has, is_off, is_older_core, value_of
-from align_hooks.checklist.row import MODEL, UNSET, is_new, model, plain, text
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.checklist import mindformers_models as models
+from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling, Words, plain, text
+from align_hooks.checklist.lookup import (
+    FFN,
+    GROUPS,
+    HEADS,
+    MODEL,
+    Unstated,
+    all_sides,
+    are_numbers,
+    by_side,
+    has,
+    is_new,
+    is_off,
+    is_older_core,
+    model,
+    value_of,
+)
+from align_hooks.checklist.resolver import EditRequest, Edits, one_key, resolver
+from align_hooks.checklist.resolvers import mindspeed
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 CHATGLM_BASE = 10000
+YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
+"""Scales of YaRN, and the default of each."""
 YARN = "yarn"
 """The name of YaRN's scaling in both frameworks."""
 ORIGINAL = model(*(f"{table}.original_max_position_embeddings" for table in ("rope_scaling", "scaling_factor")))
@@ -33,10 +50,10 @@ def mindformers_ffn(c: Configuration) -> Setting:
     """Return ``intermediate_size``; older models compute it by ``multiple_of`` and ``ffn_dim_multiplier``, GPT-2 by ``expand_ratio``."""
     if (size := value_of(c, FFN)) is not UNSET:
         return size
-    if is_new(c) or family(c) not in (LLAMA, GPT2):
-        return default("ffn_hidden_size")(c)
-    hidden = value_of(c, model("hidden_size"), default("hidden_size"))
-    if family(c) == GPT2:
+    if is_new(c) or models.family(c) not in (models.LLAMA, models.GPT2):
+        return models.default("ffn_hidden_size")(c)
+    hidden = value_of(c, model("hidden_size"), models.default("hidden_size"))
+    if models.family(c) == models.GPT2:
         return hidden * value_of(c, model("expand_ratio"), 4) if are_numbers(hidden) else UNSET
     multiple, factor = value_of(c, model("multiple_of"), 256), value_of(c, model("ffn_dim_multiplier"), None)
     if not are_numbers(hidden, multiple):
@@ -54,7 +71,7 @@ def megatron_groups(c: Configuration) -> Setting:
 
 def mindformers_heads(c: Configuration) -> Setting:
     """Return the number of attention heads."""
-    return value_of(c, HEADS, default("num_attention_heads"))
+    return value_of(c, HEADS, models.default("num_attention_heads"))
 
 
 def mindformers_groups(c: Configuration) -> Setting:
@@ -62,15 +79,15 @@ def mindformers_groups(c: Configuration) -> Setting:
     if mindformers_mla(c):
         return mindformers_heads(c)
     if (groups := value_of(c, GROUPS)) is UNSET and are_numbers(heads := mindformers_heads(c)):
-        return UNSET if c.unread else KEY_VALUE_HEADS.get(family(c) or "", heads)
+        return UNSET if c.unread else models.KEY_VALUE_HEADS.get(models.family(c) or "", heads)
     return groups
 
 
 def ungrouped(reference: Configuration, candidate: Configuration) -> Words | None:
     """Return why key and value heads need not agree: each side has one a head, whose number is another row."""
     sides = (reference, candidate)
-    heads = [mindformers_heads(c) if c.side == MINDFORMERS else value_of(c, ("num_attention_heads",)) for c in sides]
-    groups = [mindformers_groups(c) if c.side == MINDFORMERS else megatron_groups(c) for c in sides]
+    heads = [value_of(c, ("num_attention_heads",)) if c.side != MINDFORMERS else mindformers_heads(c) for c in sides]
+    groups = [*map(by_side(megatron_groups, mindformers_groups), sides)]
     return message("harmless.ungrouped") if groups == heads and UNSET not in heads else None
 
 
@@ -91,9 +108,9 @@ def mindformers_head_dim(c: Configuration) -> Setting:
     """Return ``head_dim``, a newer family's default, or the hidden size divided by the heads."""
     if (size := value_of(c, model("head_dim", "kv_channels"))) is not UNSET or c.unread:
         return size
-    if (of_family := HEAD_DIM.get(family(c) or "")) is not None:
+    if (of_family := models.HEAD_DIM.get(models.family(c) or "")) is not None:
         return of_family
-    hidden, heads = value_of(c, model("hidden_size"), default("hidden_size")), mindformers_heads(c)
+    hidden, heads = value_of(c, model("hidden_size"), models.default("hidden_size")), mindformers_heads(c)
     return hidden // heads if are_numbers(hidden, heads) and heads else UNSET
 
 
@@ -107,14 +124,15 @@ def megatron_activation(c: Configuration) -> Setting:
     return "gelu (tanh)" if value_of(c, ("openai_gelu",), False) or fused else "gelu"
 
 
+@resolver
 def mindformers_activation(c: Configuration) -> Setting:
     """Return ``hidden_act`` with ``gated_linear_unit``; older models have SwiGLU only, but for GPT-2."""
-    if not is_new(c) and family(c) != GPT2:
-        return "swiglu" if family(c) in (*OLDER, *OLDER_DEFAULTS) else UNSET
-    act = text(value_of(c, model("hidden_act"), default("hidden_act")))
-    if family(c) == GPT2:  # whose GELU is the one with the tangent
+    if not is_new(c) and models.family(c) != models.GPT2:
+        return "swiglu" if models.family(c) in (*models.OLDER, *models.OLDER_DEFAULTS) else UNSET
+    act = text(value_of(c, model("hidden_act"), models.default("hidden_act")))
+    if models.family(c) == models.GPT2:  # whose GELU is the one with the tangent
         return "gelu (tanh)" if act == "gelu" else act
-    gated = value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
+    gated = value_of(c, model("gated_linear_unit"), models.default("gated_linear_unit"))
     if UNSET in (act, gated):
         return UNSET
     if act in ("swiglu", "fusedswiglu") or (act in ("silu", "swish") and gated):
@@ -128,10 +146,24 @@ def megatron_gated(c: Configuration) -> Setting:
     return any(value_of(c, (name,), False) for name in ("swiglu", "quick_geglu", *mindspeed.GATED))
 
 
+@resolver
 def mindformers_gated(c: Configuration) -> Setting:
     """Return whether the MLP multiplies by a gate."""
     act = text(value_of(c, model("hidden_act"), ""))
-    return act in ("swiglu", "fusedswiglu") or value_of(c, model("gated_linear_unit"), default("gated_linear_unit"))
+    return act in ("swiglu", "fusedswiglu") or value_of(c, model("gated_linear_unit"), models.default("gated_linear_unit"))
+
+
+@mindformers_activation.writer
+@mindformers_gated.writer
+def activation_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield an activation with or without a gate."""
+    named = request.wanted.removeprefix("gated ") if isinstance(request.wanted, str) else " "
+    own = [] if " " in named else [named]  # an activation of several words goes by another name
+    acts = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu2", "relu", "swiglu", *own)
+    act, gated = model("hidden_act", "gated_linear_unit")
+    yield from ({act: name} for name in acts if act in request.keys)
+    yield from ({gated: on} for on in (True, False) if gated in request.keys)
+    yield from ({act: name, gated: on} for name in acts for on in (True, False) if {act, gated} <= set(request.keys))
 
 
 def megatron_qkv_bias(c: Configuration) -> Setting:
@@ -141,8 +173,8 @@ def megatron_qkv_bias(c: Configuration) -> Setting:
 
 def mindformers_qkv_bias(c: Configuration) -> Setting:
     """Return whether queries, keys and values have a bias: their own, or that of all linear layers of a newer model."""
-    own = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), default("add_qkv_bias"))
-    linear = value_of(c, model("add_bias_linear"), default("add_bias_linear")) if is_new(c) else False
+    own = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), models.default("add_qkv_bias"))
+    linear = value_of(c, model("add_bias_linear"), models.default("add_bias_linear")) if is_new(c) else False
     return UNSET if UNSET in (own, linear) else bool(own or linear)
 
 
@@ -154,8 +186,8 @@ def megatron_tied(c: Configuration) -> Setting:
 def mindformers_tied(c: Configuration) -> Setting:
     """Return ``tie_word_embeddings``; the training graph does not read the key that sounds like Megatron's."""
     opposite = value_of(c, model("untie_embeddings_and_output_weights"))
-    tied = value_of(c, model("tie_word_embeddings"), default("tie_word_embeddings"))
-    if family(c) in (*MLA, "telechat3"):
+    tied = value_of(c, model("tie_word_embeddings"), models.default("tie_word_embeddings"))
+    if models.family(c) in (*models.MLA, "telechat3"):
         return False
     return not opposite if tied is UNSET and opposite is not UNSET else tied
 
@@ -196,8 +228,8 @@ def no_multiple(reference: Configuration, candidate: Configuration) -> Words | N
 
 def mindformers_vocabulary(c: Configuration) -> Setting:
     """Return ``vocab_size``, the rows of the embedding; only ChatGLM2 calls it ``padded_vocab_size``."""
-    names = {CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(family(c), ("vocab_size",))
-    return value_of(c, model(*names), default("vocab_size"))
+    names = {models.CHATGLM: ("padded_vocab_size",), None: ("vocab_size", "padded_vocab_size")}.get(models.family(c), ("vocab_size",))
+    return value_of(c, model(*names), models.default("vocab_size"))
 
 
 def mindformers_rows(c: Configuration) -> Setting:
@@ -238,14 +270,14 @@ def mindformers_positions(c: Configuration) -> Setting:
 def _mindformers_kind(c: Configuration) -> Setting:
     """Return MindFormers' name of the positions, YaRN among them; ``rope_scaling`` of a newer model has its own."""
     scaling = text(value_of(c, model("rope_scaling.type", "rope_scaling.rope_type")))
-    kind = text(value_of(c, model("position_embedding_type"), default("position_embedding_type")))
-    extended = value_of(c, model("extend_method"), default("extend_method"))
+    kind = text(value_of(c, model("position_embedding_type"), models.default("position_embedding_type")))
+    extended = value_of(c, model("extend_method"), models.default("extend_method"))
     if is_new(c):
         kind = kind if scaling is UNSET else scaling
         return "none" if kind in ("llama3", "linear", "dynamic") else kind  # positions are turned only where they are called rope or yarn
     if str(value_of(c, ("model.arch.type",), "")).startswith("Baichuan13B"):
         return "alibi"
-    return YARN if extended == YARN.upper() else default("position_embedding_type")(c)
+    return YARN if extended == YARN.upper() else models.default("position_embedding_type")(c)
 
 
 def megatron_rope_scaling(c: Configuration) -> Setting:
@@ -261,6 +293,7 @@ BOUNDS = {field: model(*(f"{table}.{name}" for table in ("rope_scaling", "scalin
 """The bounds of Llama 3.1's scaling and the keys of each."""
 
 
+@resolver
 def mindformers_rope_scaling(c: Configuration) -> Setting:
     """Return YaRN, whose numbers have rows of their own; another scaling with its factor; or none."""
     if _mindformers_kind(c) == YARN:
@@ -277,10 +310,44 @@ def mindformers_rope_scaling(c: Configuration) -> Setting:
     return Scaling(kind, float(factor) if are_numbers(factor) else factor, bounds)
 
 
+@mindformers_rope_scaling.writer
+def scaling_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a scaling of positions by its type and factor; older models want all its numbers."""
+    wanted, newer, values = request.wanted, is_new(request.candidate), request.candidate.values
+    if wanted == "none":
+        plain_type = "rope" if newer else "None"
+        types = [key for key in request.keys if key.endswith(("type", "extend_method")) and key in values]
+        yield from ({key: plain_type} for key in types)
+        yield dict.fromkeys(types, plain_type)
+    if wanted == YARN and newer:
+        yield {f"{MODEL}position_embedding_type": YARN}
+    yield from one_key(request)
+    if wanted == YARN:
+        yield from ({f"{MODEL}position_embedding_type": YARN, f"{MODEL}rope_scaling.{name}": YARN} for name in ("type", "rope_type"))
+        yield from _older_yarn(request.reference) if not newer else ()
+    if isinstance(wanted, Scaling) and wanted.kind == "llama3" and not newer:  # a newer model turns no positions by such a type
+        table = {"factor": wanted.factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+        yield {f"{MODEL}extend_method": "LLAMA3", **_table("scaling_factor", table)}
+
+
+def _older_yarn(reference: Configuration) -> Iterator[Edits]:
+    """Yield YaRN with all its numbers, as older models want it."""
+    table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
+    table |= {name: value_of(reference, (name, f"yarn_{name}"), usual) for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0))}
+    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in YARN_SCALES}
+    if UNSET not in table.values():
+        yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
+
+
+def _table(name: str, values: Mapping[str, Setting]) -> Edits:
+    """Return a table of ``model_config`` as keys."""
+    return {f"{MODEL}{name}.{key}": value for key, value in values.items()}
+
+
 def mindformers_mla(c: Configuration) -> Setting:
     """Return whether attention is latent; some families are nothing else."""
-    latent = value_of(c, model("multi_latent_attention"), default("multi_latent_attention"))
-    return True if family(c) in MLA and latent is UNSET else latent
+    latent = value_of(c, model("multi_latent_attention"), models.default("multi_latent_attention"))
+    return True if models.family(c) in models.MLA and latent is UNSET else latent
 
 
 def stretched(factor: Setting, scale: Setting) -> Setting:
@@ -298,6 +365,7 @@ def megatron_stretch(c: Configuration) -> Setting:
     return stretched(value_of(c, ("rotary_scaling_factor",), 1.0), value_of(c, (name,), otherwise))
 
 
+@resolver
 def mindformers_stretch(c: Configuration) -> Setting:
     """Return that factor by ``mscale`` and ``rotary_scaling_factor``, which is 40 by default, with plain RoPE too."""
     if not is_new(c) or c.unread:
@@ -306,22 +374,51 @@ def mindformers_stretch(c: Configuration) -> Setting:
     return stretched(factor, value_of(c, model("mscale", "rope_scaling.mscale", "scaling_factor.mscale"), 0.707))
 
 
+@mindformers_stretch.writer
+def stretch_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the factor of latent attention's scores, with plain rotary positions."""
+    if mindformers_rope_scaling(request.candidate) == YARN:  # whose same numbers turn positions too, and have rows of their own
+        return
+    factor, scale = model("rotary_scaling_factor", "mscale")
+    yield {factor: 1.0}
+    if (reference := request.reference).side == MEGATRON:
+        dimensions = value_of(reference, ("mscale_all_dim",), mindspeed.all_dimensions)
+        yield {factor: float(value_of(reference, ("rotary_scaling_factor",), 1.0)), scale: float(dimensions)}
+
+
 def mindformers_qk_norm(c: Configuration) -> Setting:
     """Return whether queries and keys are normalised; Qwen3 does it whatever its YAML says."""
-    normalised = value_of(c, model("qk_layernorm", "use_qk_norm"), default("qk_layernorm"))
-    return True if family(c) in ("qwen3", "qwen3_moe") else normalised
+    normalised = value_of(c, model("qk_layernorm", "use_qk_norm"), models.default("qk_layernorm"))
+    return True if models.family(c) in ("qwen3", "qwen3_moe") else normalised
 
 
-def positions(c: Configuration) -> Setting:
-    """Return the kind of positions of either side."""
-    return (mindformers_positions if c.side == MINDFORMERS else megatron_positions)(c)
+positions = by_side(megatron_positions, mindformers_positions)
 
 
+@resolver
 def window(c: Configuration) -> Setting:
     """Return how far attention looks back; None for all of the sequence."""
     if (size := c.find(model("sliding_window", "window_size"))) is None and c.unread:
         return UNSET
     return None if size is None or is_off(c, *model("use_sliding_window")) else size.value
+
+
+@window.writer
+def window_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a window as the pair of ``window_size``, or as Hugging Face's one number with the switch that turns it off."""
+    wanted = request.wanted
+    on = {key: True for key in model("use_sliding_window") if key in request.candidate.values and wanted is not None}
+    back = wanted[0] if isinstance(wanted, list) else None
+    keys = (key for key in request.keys if not key.endswith("use_sliding_window"))
+    yield from ({key: wanted if key.endswith("window_size") else back, **on} for key in keys)
+
+
+def window_edits_of_megatron(request: EditRequest) -> Iterator[Edits]:
+    """Yield a window as two numbers with a comma."""
+    if isinstance(request.wanted, list):
+        yield from ({key: ",".join(map(str, request.wanted))} for key in request.keys)
+    elif request.wanted is None:
+        yield from ({key: None} for key in request.keys)
 
 
 def window_pair(size: Setting) -> Setting:
@@ -356,23 +453,33 @@ def nothing_turned(reference: Configuration, candidate: Configuration) -> Words 
 
 def latent_heads(reference: Configuration, candidate: Configuration) -> Words | None:
     """Return why sizes of heads need not agree: latent attention has its own."""
-    plain = all_sides(lambda c: (mindformers_mla if c.side == MINDFORMERS else mindspeed.latent)(c) is not True, reference, candidate)
+    plain = all_sides(lambda c: by_side(mindspeed.latent, mindformers_mla)(c) is not True, reference, candidate)
     return None if plain else message("harmless.latent")
 
 
+@resolver
 def mindformers_base(c: Configuration) -> Setting:
     """Return the base of rotary positions; of ChatGLM2 10000 times ``rope_ratio``, the only name that it reads."""
-    if family(c) != CHATGLM:
-        return value_of(c, model("theta", "rope_theta", "rotary_base"), default("rotary_base"))
+    if models.family(c) != models.CHATGLM:
+        return value_of(c, model("theta", "rope_theta", "rotary_base"), models.default("rotary_base"))
     ratio = value_of(c, model("rope_ratio"), 1)
     return CHATGLM_BASE * ratio if are_numbers(ratio) else UNSET
+
+
+@mindformers_base.writer
+def rotary_base_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the base of rotary positions, of ChatGLM2 as a ratio to its own."""
+    yield from one_key(request)
+    if are_numbers(request.wanted):
+        ratio = request.wanted / CHATGLM_BASE
+        yield {f"{MODEL}rope_ratio": int(ratio) if ratio == int(ratio) else ratio}
 
 
 def mindformers_longest(c: Configuration) -> Setting:
     """Return how long sequences may be; of older models the sequence length where nothing is said."""
     if (longest := value_of(c, model("max_position_embedding", "max_position_embeddings"))) is not UNSET and longest:
         return longest
-    return default("max_position_embeddings")(c) if is_new(c) else value_of(c, model("seq_length"), default("seq_length"))
+    return models.default("max_position_embeddings")(c) if is_new(c) else value_of(c, model("seq_length"), models.default("seq_length"))
 
 
 def mindformers_original(c: Configuration) -> Setting:
@@ -380,4 +487,11 @@ def mindformers_original(c: Configuration) -> Setting:
     if (original := value_of(c, ORIGINAL)) is not UNSET:
         return original
     scaled = has(c, f"{MODEL}rope_scaling.")
-    return value_of(c, model("seq_length"), default("seq_length")) if scaled else mindformers_longest(c)
+    return value_of(c, model("seq_length"), models.default("seq_length")) if scaled else mindformers_longest(c)
+
+
+def dropout(c: Configuration) -> Setting:
+    """Return the larger of the two rates."""
+    of_mindformers, names = c.side == MINDFORMERS, ("attention_dropout", "hidden_dropout")
+    rates = [value_of(c, model(name), models.default(name)) if of_mindformers else value_of(c, (name,), 0.1) for name in names]
+    return max(rates) if are_numbers(*rates) else rates[0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.meaning import Released
-from align_hooks.checklist.readings.lookup import is_on, value_of
-from align_hooks.checklist.row import UNSET, Read
+from align_hooks.checklist.canonical_values import UNSET, Released
+from align_hooks.checklist.lookup import Read, is_on, value_of
 from align_hooks.configuration.values import Configuration, Setting
 
 PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7.2", "1.9": "2.9.0", "2.0": "2.10", "2.1": "2.11"}
@@ -12,7 +11,7 @@ PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7
 
 
 def variable(name: str) -> Read:
-    """Return a reading of an environment variable; None where it is known not to be set."""
+    """Return a reader of an environment variable; None where it is known not to be set."""
 
     def read(c: Configuration) -> Setting:
         if (value := c.environment.get(name)) is None:
@@ -23,7 +22,7 @@ def variable(name: str) -> Read:
 
 
 def version(package: str) -> Read:
-    """Return a reading of a package with its version, as a record holds it."""
+    """Return a reader of a package with its version, as a record holds it."""
     return lambda c: f"{package} {c.fact('versions')[package]}" if package in (c.fact("versions") or {}) else UNSET
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from align_hooks.checklist.meaning import RopeWavelengths, Scaling
-from align_hooks.checklist.readings.lookup import LONGEST, are_numbers, is_since, value_of
-from align_hooks.checklist.row import UNSET, Read
+from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling
+from align_hooks.checklist.lookup import LONGEST, Read, are_numbers, is_since, value_of
 from align_hooks.configuration.values import MINDSPEED_LLM, Configuration, Setting
 
 ORDINARY = {"qwen3_spec", "qwen2_moe_spec", "bailing_spec", "deepseek_spec", "minicpm_spec"}
@@ -118,7 +117,7 @@ def all_dimensions(c: Configuration) -> Setting:
 
 
 def yarn_scale(name: str, otherwise: float | Read) -> Read:
-    """Return a reading of a scale of YaRN, which MindSpeed-LLM names otherwise."""
+    """Return a reader of a scale of YaRN, which MindSpeed-LLM names otherwise."""
     return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), otherwise)
 
 
@@ -149,7 +148,7 @@ def weights_scale(c: Configuration) -> Setting:
 
 
 def groups(name: str) -> Read:
-    """Return a reading of the groups of experts, or of those chosen: some types of routing read none, one has a group a rank."""
+    """Return a reader of the groups of experts, or of those chosen: some types of routing read none, one has a group a rank."""
 
     def read(c: Configuration) -> Setting:
         kind = value_of(c, ("moe_router_load_balancing_type",), "aux_loss") if of_mindspeed(c) else ""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 
-from align_hooks.checklist.defaults import EXPERT_SIZE, default, family
-from align_hooks.checklist.meaning import Drops, ExpertLayers, Words
-from align_hooks.checklist.older_families import DEEPSEEK, EXPERT_FFN, FIRST_DENSE
-from align_hooks.checklist.readings import mindspeed
-from align_hooks.checklist.readings.lookup import EXPERT_NUM, LAYERS, LONGEST, all_sides, are_numbers, value_of
-from align_hooks.checklist.readings.structure import megatron_ffn, mindformers_ffn
-from align_hooks.checklist.row import UNSET, Read, is_new, model
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from align_hooks.checklist.canonical_values import UNSET, Drops, ExpertLayers, Words
+from align_hooks.checklist.lookup import EXPERT_NUM, LAYERS, LONGEST, Read, all_sides, are_numbers, by_side, is_new, is_on, model, value_of
+from align_hooks.checklist.mindformers_models import DEEPSEEK, EXPERT_FFN, EXPERT_SIZE, FIRST_DENSE, default, family
+from align_hooks.checklist.resolver import EditRequest, Edits, Resolver, one_key, one_more, resolver
+from align_hooks.checklist.resolvers import mindspeed
+from align_hooks.checklist.resolvers.structure import megatron_ffn, mindformers_ffn
+from align_hooks.configuration.values import MEGATRON, Configuration, Setting
 from align_hooks.messages import message
 
 MOVES_THE_BIAS = "TopkBiasBalanceCallback"
@@ -29,28 +29,45 @@ def mindformers_experts(c: Configuration) -> Setting:
     return UNSET if number is UNSET else None if not number or (number == 1 and not is_new(c)) else number
 
 
-def expert_layers(c: Configuration) -> Setting:
-    """Return which layers have experts; UNSET where that is not known."""
-    return in_runs(_in_mindformers(c) if c.side == MINDFORMERS else _in_megatron(c))
-
-
-def _in_megatron(c: Configuration) -> Setting:
-    """Return one digit a layer from ``--moe-layer-freq``; none in a dense model."""
+@resolver
+def megatron_expert_layers(c: Configuration) -> Setting:
+    """Return which layers have experts by ``--moe-layer-freq``; none in a dense model, UNSET where that is not known."""
     if mindspeed.of_mindspeed(c):
-        return mindspeed.sparse_layers(c) if megatron_experts(c) else ""
+        return in_runs(mindspeed.sparse_layers(c) if megatron_experts(c) else "")
     layers = value_of(c, ("num_layers", "encoder_num_layers"))
-    return _layers(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else ""
+    return in_runs(_layers(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else "")
 
 
-def _in_mindformers(c: Configuration) -> Setting:
-    """Return one digit a layer from ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model."""
+@megatron_expert_layers.writer
+def pattern_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield layers with experts by a frequency, or by a pattern as Megatron evaluates it."""
+    yield from one_key(request)
+    if isinstance(request.wanted, ExpertLayers):
+        yield {"moe_layer_freq": "+".join(f"[{int(experts)}]*{count}" for experts, count in request.wanted.runs)}
+
+
+@resolver
+def mindformers_expert_layers(c: Configuration) -> Setting:
+    """Return which layers have experts by ``first_k_dense_replace`` or ``moe_layer_freq``; none in a dense model, UNSET where not known."""
     dense = value_of(c, model("first_k_dense_replace"), default("first_k_dense_replace")) if is_new(c) else _dense_at_first(c)
     every, layers = value_of(c, model("moe_layer_freq"), 1), value_of(c, LAYERS, default("num_layers"))
     if (experts := mindformers_experts(c)) in (None, UNSET):
-        return "" if experts is None else UNSET
+        return ExpertLayers() if experts is None else UNSET
     if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
-        return "0" * int(dense) + "1" * int(layers - dense)
-    return _layers(1 if family(c) == "qwen3_moe" else every, layers)
+        return in_runs("0" * int(dense) + "1" * int(layers - dense))
+    return in_runs(_layers(1 if family(c) == "qwen3_moe" else every, layers))
+
+
+@mindformers_expert_layers.writer
+def expert_layers_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield layers with experts by how many dense ones come first, or by a list with a digit a layer."""
+    yield from one_key(request)
+    first, every = model("first_k_dense_replace", "moe_layer_freq")
+    if isinstance(request.wanted, ExpertLayers) and {first, every} <= set(request.keys):
+        yield {first: 0, every: [int(experts) for experts, count in request.wanted.runs for _ in range(count)]}
+
+
+expert_layers = by_side(megatron_expert_layers, mindformers_expert_layers)
 
 
 def _dense_at_first(c: Configuration) -> Setting:
@@ -118,6 +135,7 @@ def megatron_shared_ffn(c: Configuration) -> Setting:
     return count * size if are_numbers(count, size := megatron_expert_ffn(c)) else UNSET
 
 
+@resolver
 def mindformers_shared_ffn(c: Configuration) -> Setting:
     """Return the hidden size of all shared experts, None without any; by default their number times an expert's."""
     together = value_of(c, model("moe_shared_expert_intermediate_size"), None)
@@ -126,6 +144,18 @@ def mindformers_shared_ffn(c: Configuration) -> Setting:
     if together or count is UNSET or size is UNSET:
         return together or UNSET
     return count * size if count else None
+
+
+@mindformers_shared_ffn.writer
+def shared_experts_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield shared experts by their number, which times the size of an expert makes the size of all."""
+    size = mindformers_expert_ffn(request.candidate)
+    counts = [key for key in request.keys if not key.endswith("_intermediate_size")]
+    if request.wanted is None:
+        yield from ({key: 0} for key in counts)
+    elif are_numbers(request.wanted, size) and size and request.wanted % size == 0:
+        yield from ({key: int(request.wanted // size)} for key in counts)
+    yield from one_key(request)
 
 
 def mindformers_score(c: Configuration) -> Setting:
@@ -138,12 +168,16 @@ def mindformers_score(c: Configuration) -> Setting:
     return of_hugging_face if function is UNSET else function
 
 
+@resolver
 def bias_is_moved(c: Configuration) -> Setting:
     """Return whether MindFormers moves the experts' bias after a step, which only a callback does."""
     callbacks = value_of(c, ("callbacks",), [])
     if not isinstance(callbacks, list):
         return UNSET
     return any(isinstance(one, dict) and one.get("type") == MOVES_THE_BIAS for one in callbacks)
+
+
+bias_is_moved.writer(one_more({"type": MOVES_THE_BIAS}))
 
 
 def megatron_normalised(c: Configuration) -> Setting:
@@ -161,7 +195,7 @@ def mindformers_normalised(c: Configuration) -> Setting:
 
 
 def listed_loss(kind: str) -> Read:
-    """Return a reading of the weight of one kind of load-balancing loss, which only DeepSeek's older models add."""
+    """Return a reader of the weight of one kind of load-balancing loss, which only DeepSeek's older models add."""
 
     def read(c: Configuration) -> Setting:
         kinds, weights = (value_of(c, (f"moe_config.aux_loss_{name}",), []) for name in ("types", "factors"))
@@ -173,8 +207,8 @@ def listed_loss(kind: str) -> Read:
     return read
 
 
-def mindformers_groups(field: str, *names: str) -> Read:
-    """Return a reading of the groups of experts, or of those chosen; older models need a ``topk_method`` of groups."""
+def mindformers_expert_groups(field: str, *names: str) -> Resolver:
+    """Return the resolver of the groups of experts, or of those chosen; older models need a ``topk_method`` of groups."""
 
     def read(c: Configuration) -> Setting:
         if is_new(c):
@@ -183,7 +217,31 @@ def mindformers_groups(field: str, *names: str) -> Read:
         by_group = grouped and not value_of(c, ("moe_config.use_gmm",), False)
         return value_of(c, (f"moe_config.{names[0]}",), default(field)) if by_group else None
 
-    return read
+    groups = Resolver(read)
+    groups.writer(groups_edits)
+    return groups
+
+
+def groups_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield groups of experts, with as many chosen where more would be chosen than exist."""
+    yield from one_key(request)
+    if is_new(request.candidate):
+        yield dict.fromkeys(model("n_group", "topk_group"), request.wanted or 1)
+    elif request.reference.side == MEGATRON:
+        yield from _older_groups(request)
+
+
+def _older_groups(request: EditRequest) -> Iterator[Edits]:
+    """Yield all settings by which an older router chooses among groups."""
+    groups, chosen = (mindspeed.groups(f"moe_router_{name}")(request.reference) for name in ("num_groups", "group_topk"))
+    experts = value_of(request.reference, ("moe_router_topk",), 2)
+    # a group scores its best expert or its two best, where Megatron-LM adds up as many as are chosen of a group
+    method = {1: "group_limited_greedy", 2: "noaux_tc"}.get(experts // chosen) if are_numbers(groups, chosen, experts) and chosen else None
+    if method is not None:
+        way = {"n_group": groups, "topk_group": chosen, "topk_method": method}
+        # the grouped matrix product ignores groups; without it a factor of 0 drops no token
+        product = {"use_gmm": False, "capacity_factor": 0.0} if is_on(request.candidate, "moe_config.use_gmm") else {}
+        yield {f"moe_config.{name}": value for name, value in {**way, **product}.items()}
 
 
 def mindformers_capacity(c: Configuration) -> Setting:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from align_hooks.checklist.row import MODEL, UNSET
+from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.lookup import MODEL
 from align_hooks.configuration.megatron import FLAGS, RENAMED
 from align_hooks.configuration.values import MINDFORMERS, Setting
 from align_hooks.messages import Argument, message, sentences
@@ -97,9 +98,9 @@ class SuggestedEdit:
     """Without edits the value that the candidate, the reference or both are to have."""
     key: str = ""
     """The setting for ``value``; empty without one."""
-    parts: Argument = None
+    breaks: Argument = None
     """The name of a row that agrees now and would differ after the change; None without one."""
-    worth: bool = True
+    worthwhile: bool = True
     """False where the change costs more than it mends."""
     optional: bool = False
     """Whether only the rounding changes."""
@@ -107,9 +108,9 @@ class SuggestedEdit:
     """Why the candidate cannot be changed, or how a reader comes to the value."""
 
     @property
-    def keeps(self) -> bool:
+    def is_safe(self) -> bool:
         """Whether the edits leave every other row as it is."""
-        return self.action is Action.WRITE and self.parts is None
+        return self.action is Action.WRITE and self.breaks is None
 
     @property
     def of_model(self) -> bool:
@@ -130,10 +131,10 @@ class SuggestedEdit:
             Action.NONE: message("change.no_setting", framework=self.framework, value=self.value),
         }
         done = actions[self.action]
-        moved = done if self.parts is None else sentences(done, message("change.moves", row=self.parts))
-        if self.optional and self.worth and self.action in (Action.WRITE, Action.COME_TO):
+        moved = done if self.breaks is None else sentences(done, message("change.moves", row=self.breaks))
+        if self.optional and self.worthwhile and self.action in (Action.WRITE, Action.COME_TO):
             return message("change.optional", change=moved)
-        return moved if self.worth else message("change.nothing_alone", change=moved)
+        return moved if self.worthwhile else message("change.nothing_alone", change=moved)
 
     @property
     def _of_reference(self) -> Argument:

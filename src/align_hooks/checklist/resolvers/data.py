@@ -1,18 +1,28 @@
-"""Data sets and sequences, as each side reads them."""
+"""Data sets, sequences and special ids, as each side reads them.
+
+Of special ids a MindFormers model leaves ``pad_token_id`` out of attention and loss, a Megatron-LM model none. Without masks in the batch,
+MindFormers makes them of the tokens, in 1.3 to 2.1 (1.9: ``modules/transformer/transformer.py:874``, ``models/llama/llama.py:667``;
+newer models: ``training_graph/transformer/mask_generate.py:103``, ``base_models/gpt/gpt_model.py:131``). Megatron-LM attends by place, and
+its loss mask leaves out the tokenizer's padding, another quantity (core 0.19, ``datasets/gpt_dataset.py:277``).
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from align_hooks.checklist.defaults import default
-from align_hooks.checklist.meaning import Order, TwoLengths, Words
-from align_hooks.checklist.readings.lookup import are_numbers, has, is_on, is_since, known, value_of
-from align_hooks.checklist.readings.mindspeed import of_mindspeed
-from align_hooks.checklist.readings.structure import positions
-from align_hooks.checklist.row import UNSET, Edits, Looks, SettingEvidence, model, plain
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
-from align_hooks.messages import message
+from align_hooks.checklist.canonical_values import UNSET, Hidden, Order, TwoLengths, Words, plain
+from align_hooks.checklist.lookup import are_numbers, has, is_new, is_on, is_since, known, model, value_of
+from align_hooks.checklist.mindformers_models import CHATGLM, DEEPSEEK, GPT2, LLAMA, QWEN, default, family
+from align_hooks.checklist.resolver import EditRequest, Edits, no_edits, one_key, resolver
+from align_hooks.checklist.resolvers.experts import mindformers_experts
+from align_hooks.checklist.resolvers.mindspeed import of_mindspeed
+from align_hooks.checklist.resolvers.structure import positions
+from align_hooks.checklist.row import BatchPair, SettingEvidence
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
+from align_hooks.messages import message, sentences
 from align_hooks.record.batch_statistics import shared_steps, side_by_side
 
 LOADER = "train_dataset.data_loader"
@@ -68,10 +78,10 @@ def ids_unread(reference: Configuration, candidate: Configuration) -> Words | No
     return message("harmless.ids_unread") if turned and not read else None
 
 
-def same_batches(looks: Looks, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
+def same_batches(statistics: BatchPair, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
     """Return that data need not agree where the recorded batches of two runs are the same; else None."""
-    _, alike = side_by_side(*looks)
-    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*looks)))) if alike else None
+    _, alike = side_by_side(*statistics)
+    return SettingEvidence(True, message("seen.same_batches", count=len(shared_steps(*statistics)))) if alike else None
 
 
 def path_of_megatron(c: Configuration) -> Setting:
@@ -79,9 +89,13 @@ def path_of_megatron(c: Configuration) -> Setting:
     return value_of(c, ("data_path", "train_data_path"), None)
 
 
+@resolver
 def path_of_mindformers(c: Configuration) -> Setting:
     """Return the path of MindFormers' data under any of its keys."""
     return next((value for key in PATHS if (value := value_of(c, (key,), None)) not in (None, "", [])), None)
+
+
+path_of_mindformers.writer(no_edits)
 
 
 def reader(c: Configuration) -> str:
@@ -118,12 +132,19 @@ def megatron_order(c: Configuration) -> Setting:
     return {"single": Order.OF_THE_DATA, "cyclic": Order.CYCLIC}.get(str(kind), UNSET)
 
 
+@resolver
 def mindformers_order(c: Configuration) -> Setting:
     """Return the order of MindFormers' samples, by ``shuffle`` or the default of the reader's class."""
     kind = reader(c)
     shuffled: Setting = SHUFFLES.get(kind, UNSET) if is_since(c.version, 1, 5) or kind not in SHUFFLED_IN_1_3 else True
     shuffled = value_of(c, (f"{LOADER}.shuffle",), shuffled)
     return UNSET if shuffled is UNSET else Order.SHUFFLED if shuffled else Order.OF_THE_DATA
+
+
+@mindformers_order.writer
+def order_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a reader that shuffles, or does not."""
+    yield {f"{LOADER}.shuffle": request.wanted is Order.SHUFFLED}
 
 
 def other_rule(reference: Configuration, candidate: Configuration) -> Words | None:
@@ -161,11 +182,25 @@ def shares(value: Setting) -> Setting:
     return [round(number / sum(numbers), 9) for number in (*numbers, 0, 0)[:3]]
 
 
+def split_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the parts of a data set as one text, as Megatron and MindFormers' reader of its data accept them."""
+    written = value_of(request.reference, ("split", f"{LOADER}.config.split"), None)
+    parts = [plain(part.strip()) for part in written.split(",")] if isinstance(written, str) else request.wanted
+    mark = "," if request.candidate.side == MEGATRON else ", "
+    if isinstance(parts, list) and are_numbers(*parts):
+        yield from ({key: mark.join(f"{part:.9g}" for part in parts)} for key in request.keys)
+
+
 def seed_of_data(c: Configuration) -> Setting:
     """Return the default seed of MindFormers' shuffling: 1234 for Megatron's data, else the run's (``check_dataset_config``)."""
     if reader(c) == OF_MEGATRON:
         return 1234
     return value_of(c, ("seed",), UNSET) if mindformers_order(c) is Order.SHUFFLED else UNSET
+
+
+def seed_of_data_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the seed of MindFormers' reader of Megatron's data; other readers have that of the run."""
+    yield {f"{LOADER}.config.seed" if has(request.candidate, f"{LOADER}.config.") else "seed": request.wanted}
 
 
 def padding_of_megatron(c: Configuration) -> Setting:
@@ -190,12 +225,26 @@ def is_blank(value: Setting) -> bool:
     return BLANK.search(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) is not None
 
 
+@resolver
 def sequence(c: Configuration) -> Setting:
     """Return the model's sequence length; both where the data's is another."""
     of_model, of_data = value_of(c, model("seq_length")), value_of(c, (f"{LOADER}.config.seq_length",), of_handlers)
     if UNSET not in (of_model, of_data) and of_model != of_data:
         return TwoLengths(of_model, of_data)
     return of_model if of_model is not UNSET else of_data if of_data is not UNSET else default("seq_length")(c)
+
+
+@sequence.writer
+def sequence_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the sequence length of the model and of its data, which must be the same."""
+    handlers = known(request.candidate, HANDLERS)
+    own: Edits = {f"{LOADER}.config.seq_length": request.wanted} if has(request.candidate, f"{LOADER}.config.") else {}
+    if isinstance(handlers, list):
+        own = {
+            HANDLERS: [one | {"seq_length": request.wanted} if isinstance(one, dict) and "seq_length" in one else one for one in handlers]
+        }
+    yield from one_key(replace(request, keys=[key for key in request.keys if key != HANDLERS]))
+    yield {**dict.fromkeys(model("seq_length"), request.wanted), **own}
 
 
 def of_handlers(c: Configuration) -> Setting:
@@ -205,11 +254,24 @@ def of_handlers(c: Configuration) -> Setting:
     return next((length for length in lengths if length != value_of(c, model("seq_length"))), lengths[0] if lengths else UNSET)
 
 
+@resolver
 def resets(c: Configuration) -> Setting:
     """Return whether attention stops at the end of a document, by a compressed mask or by the data set's."""
     compressed = any(value_of(c, (key,), False) is True for key in (*RESETS, *model("use_eod_attn_mask_compression")))
     made = value_of(c, (f"{LOADER}.config.create_attention_mask",), True) is True and "attention_mask" in model_columns(c)
     return compressed or (made and value_of(c, (f"{LOADER}.config.reset_attention_mask",), False) is True)
+
+
+@resets.writer
+def resets_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield attention that stops at the end of a document, or does not, by a full mask, or by a compressed one with its column."""
+    made, of_megatron = f"{LOADER}.config.reset_attention_mask", reader(request.candidate) == OF_MEGATRON
+    keys = [key for key in request.keys if key != made and (key not in RESETS or (".config." in key) is of_megatron)]
+    for key in [made, *keys] if "attention_mask" in model_columns(request.candidate) else [*keys, made]:
+        column = length_column_edits(request.candidate, on=request.wanted is True) if key != made else {}
+        yield {key: request.wanted, **column}
+    if request.wanted is True and of_megatron:
+        yield {f"{LOADER}.config.create_attention_mask": True, made: True}
 
 
 def length_column_edits(c: Configuration, *, on: bool) -> Edits:
@@ -230,3 +292,98 @@ def model_columns(c: Configuration) -> list[str]:
             return [str(column) for column in columns]
     masked = any(value_of(c, (f"{LOADER}.{part}create_attention_mask",), False) is True for part in ("config.", ""))
     return (["loss_mask"] if masked or reader(c) == OF_MEGATRON else []) + (["attention_mask"] if masked else [])
+
+
+COMPRESSED = model("use_attn_mask_compression", "use_eod_attn_mask_compression")
+"""Switches of a mask that depends on positions only."""
+MASKS = (*COLUMNS, *COMPRESSED, *RESETS, *(f"{LOADER}.{part}create_attention_mask" for part in ("config.", "")))
+"""All that says whether a batch has masks of its own."""
+NOBODY = -1
+"""An id that no token has."""
+
+
+@resolver
+def hidden(c: Configuration) -> Setting:
+    """Return the token id that a model of MindFormers leaves out, and of what; UNSET where its class is not known."""
+    kind = family(c)
+    id = value_of(c, named_by(c), default("eos_token_id" if kind == GPT2 else "pad_token_id"))
+    if kind is None or not are_numbers(id):
+        return UNSET
+    attention, loss = _leaves_attention_to_it(c, kind), _leaves_loss_to_it(c, kind)
+    return Hidden(int(id), attention, loss) if id >= 0 and (attention or loss) else Hidden()
+
+
+@hidden.writer
+def hidden_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the id that is wanted, or one that no token has."""
+    wanted = request.wanted
+    id = wanted.id if isinstance(wanted, Hidden) and wanted.id is not None else NOBODY
+    yield dict.fromkeys(named_by(request.candidate), id)
+
+
+def named_by(c: Configuration) -> tuple[str, ...]:
+    """Return the key of the id; GPT-2 leaves out the end of a document (1.3, ``models/gpt2/gpt2.py:159`` and 188)."""
+    return model("eos_token_id" if family(c) == GPT2 else "pad_token_id")
+
+
+def _leaves_attention_to_it(c: Configuration, kind: str) -> bool:
+    """Return whether no mask but that of the tokens says what attention sees."""
+    if kind == CHATGLM:  # 1.5 and later, models/glm2/glm2.py:226: only where a sequence is cut into parts
+        return bool(value_of(c, ("parallel_config.seq_split_num",), 1) > 1)
+    if kind in (*DEEPSEEK, QWEN):  # 1.5, research/deepseek2/deepseek2_model.py:1178; 1.3, research/qwen/qwen_model.py:342
+        return True
+    if kind == GPT2:
+        return "attention_mask" not in model_columns(c)
+    if any(is_on(c, key) for key in (*COMPRESSED, *RESETS)) or (not is_new(c) and is_on(c, *model("use_ring_attention"))):
+        return False
+    return not (_takes_masks(c, kind) and "attention_mask" in model_columns(c))
+
+
+def _leaves_loss_to_it(c: Configuration, kind: str) -> bool:
+    """Return whether no mask but that of the tokens says what the loss counts."""
+    if kind == CHATGLM:
+        return False
+    if kind == GPT2:
+        return "attention_mask" not in model_columns(c)
+    return not (_takes_masks(c, kind) and "loss_mask" in model_columns(c))
+
+
+def _takes_masks(c: Configuration, kind: str) -> bool:
+    """Return whether a model is trained with the masks of a batch, as the Llama of 1.3 is not."""
+    return is_new(c) or (kind == LLAMA and is_since(c.version, 1, 5))
+
+
+def no_such_token(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why the id does no harm: the vocabulary has no such token."""
+    vocabularies = [value_of(c, ("vocab_size",) if c.side != MINDFORMERS else model("vocab_size")) for c in (reference, candidate)]
+    sizes = [size for size in vocabularies if are_numbers(size)]
+    ids = [id for c in (reference, candidate) if (id := _id(c)) is not None]
+    if not sizes or not ids or min(ids) < max(sizes):
+        return None
+    return message("harmless.no_such_token", last=max(sizes) - 1)
+
+
+def _id(c: Configuration) -> int | None:
+    found = hidden(c) if c.side == MINDFORMERS else None
+    return found.id if isinstance(found, Hidden) else None
+
+
+def counted(statistics: BatchPair, reference: Configuration, candidate: Configuration) -> SettingEvidence | None:
+    """Return how often an id that one side leaves out is a token of the recorded batches."""
+    shown, harmless = [], True
+    for id in sorted({id for id in map(_id, (reference, candidate)) if id is not None}):
+        occurs = [
+            (statistics.occurs[id], len(statistics.steps))
+            for statistics in statistics
+            if statistics is not None and id in statistics.occurs
+        ]
+        if not occurs:
+            return None
+        most, steps = max(occurs, key=lambda one: one[0].times)
+        experts = any((mindformers_experts(c) or 0) > 1 for c in (reference, candidate) if c.side == MINDFORMERS)
+        # padding behind all tokens that count does no harm, as nobody attends to it; experts choose among all tokens
+        behind = not experts and not any(one.followed for one, _ in occurs)
+        times = message("seen.behind" if behind else "seen.times", id=id, count=most.times, steps=steps)
+        shown.append(times if most.times else message("seen.never", id=id, steps=steps))
+        harmless = harmless and (not most.times or behind)
+    return SettingEvidence(harmless, sentences(*shown)) if shown else None

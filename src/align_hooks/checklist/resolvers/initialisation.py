@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.change import named
-from align_hooks.checklist.meaning import Spread, Words
-from align_hooks.checklist.readings.experts import mindformers_experts
-from align_hooks.checklist.readings.lookup import Unstated, all_sides, value_of
-from align_hooks.checklist.row import UNSET, is_new, model
+from align_hooks.checklist.canonical_values import UNSET, Spread, Words
+from align_hooks.checklist.edits import named
+from align_hooks.checklist.lookup import Unstated, all_sides, is_new, model, value_of
+from align_hooks.checklist.resolvers.experts import mindformers_experts
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Message, Side, message
 

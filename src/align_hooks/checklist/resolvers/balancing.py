@@ -7,14 +7,16 @@ and names differ: MindFormers' ``sub_seq_aux_loss`` is Megatron-LM's ``aux_loss`
 
 from __future__ import annotations
 
-from align_hooks.checklist.defaults import default, family
-from align_hooks.checklist.meaning import Balanced, Counts, Shares, Unchosen, Words
-from align_hooks.checklist.older_families import DEEPSEEK
-from align_hooks.checklist.readings import batch_size, layout, mindspeed
-from align_hooks.checklist.readings.experts import listed_loss, mindformers_groups
-from align_hooks.checklist.readings.lookup import Unstated, are_numbers, is_older_core, is_on, value_of
-from align_hooks.checklist.row import UNSET, is_new, model, text
-from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
+from collections.abc import Iterator
+from dataclasses import replace
+
+from align_hooks.checklist.canonical_values import UNSET, Balanced, Counts, Shares, Unchosen, Words, text
+from align_hooks.checklist.lookup import Unstated, are_numbers, is_new, is_older_core, is_on, model, value_of
+from align_hooks.checklist.mindformers_models import DEEPSEEK, default, family
+from align_hooks.checklist.resolver import EditRequest, Edits, no_edits, resolver
+from align_hooks.checklist.resolvers import layout, mindspeed
+from align_hooks.checklist.resolvers.experts import listed_loss, mindformers_expert_groups
+from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
 GLOBAL = "global_aux_loss"
@@ -36,6 +38,7 @@ def single(value: Setting) -> Setting:
 # ---- among which tokens choices are counted
 
 
+@resolver
 def megatron_balancing(c: Configuration) -> Setting:
     """Return a micro-batch, single sequences, or all ranks with the step's earlier micro-batches; no layout cuts sequences."""
     kind = text(single(mindspeed.balances(c)))
@@ -53,7 +56,7 @@ def ranks_of_megatron(c: Configuration) -> int:
 
     :raises Unknown: nothing says it.
     """
-    ranks, rows, batch = layout.megatron_data_parallel(c), value_of(c, ("micro_batch_size",)), batch_size.megatron_global_batch(c)
+    ranks, rows, batch = layout.megatron_data_parallel(c), value_of(c, ("micro_batch_size",)), layout.megatron_global_batch(c)
     if not are_numbers(ranks) and are_numbers(rows, batch) and rows == batch:
         return 1
     if not are_numbers(ranks):
@@ -61,6 +64,7 @@ def ranks_of_megatron(c: Configuration) -> int:
     return int(ranks)
 
 
+@resolver
 def mindformers_balancing(c: Configuration) -> Setting:
     """Return the tokens of one device, of a tensor-parallel group, or of all devices with the step's earlier micro-batches.
 
@@ -68,7 +72,7 @@ def mindformers_balancing(c: Configuration) -> Setting:
     ``seq_aux_loss`` those of context parallelism. Older models count on one device, which ``use_seq_parallel`` cuts.
     """
     kind = text(single(value_of(c, KIND, default("moe_router_load_balancing_type") if is_new(c) else "aux_loss")))
-    rows, (tensor, context) = batch_size.mindformers_micro_batch(c), _cuts(c)
+    rows, (tensor, context) = layout.mindformers_micro_batch(c), _cuts(c)
     if kind not in (OF_MINDFORMERS if is_new(c) else OF_MEGATRON) or not are_numbers(rows):
         return kind
     if not is_new(c):
@@ -77,6 +81,23 @@ def mindformers_balancing(c: Configuration) -> Setting:
         ranks = 1 if layout.is_data_parallel(c) or not _is_parallel(c) else layout.mindformers_data_parallel(c)
         return Balanced(int(rows * ranks), of_step=True, kind=kind)
     return Balanced(int(rows), context * (tensor if kind == "sub_seq_aux_loss" else 1), kind=kind)
+
+
+@megatron_balancing.writer
+@mindformers_balancing.writer
+def balanced_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield a load-balancing loss that counts among the same tokens, by its kind, the size of a micro-batch, or both."""
+    of_megatron = request.candidate.side == MEGATRON
+    kinds = [key for key in request.keys if key.endswith("load_balancing_type")]
+    named = [{key: kind} for key in kinds for kind in (OF_MEGATRON if of_megatron else OF_MINDFORMERS)]
+    yield from named
+    if isinstance(request.wanted, Balanced) and not request.wanted.of_step:
+        rows = request.wanted.sequences
+        sizes: list[Edits] = [{"micro_batch_size": rows}] if of_megatron else list(layout.micro_batch_edits(replace(request, wanted=rows)))
+        if not of_megatron and not is_new(request.candidate):  # whose router reads the tokens of one device
+            sizes += [{"parallel_config.use_seq_parallel": False, **size} for size in ({}, *sizes)]
+        yield from sizes
+        yield from ({**kind, **size} for kind in named for size in sizes)
 
 
 def _is_parallel(c: Configuration) -> bool:
@@ -123,6 +144,7 @@ def mindformers_weight(c: Configuration) -> Setting:
 # ---- which choices are counted
 
 
+@resolver
 def megatron_counts(c: Configuration) -> Setting:
     """Return the choices that Megatron-LM counts: by scores, in core 0.12 and MindSpeed-LLM as routed."""
     # compute_routing_scores_for_aux_loss is not in core 0.12, on which MindSpeed-LLM is built
@@ -132,14 +154,21 @@ def megatron_counts(c: Configuration) -> Setting:
     return Counts.AS_ROUTED if older and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
 
 
+megatron_counts.writer(no_edits)
+
+
+@resolver
 def mindformers_counts(c: Configuration) -> Setting:
     """Return what MindFormers counts: choices as routed, which without bias and groups are those by scores."""
     biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias"))
-    groups = mindformers_groups("moe_router_num_groups", "n_group", "n_groups")(c)
-    chosen = mindformers_groups("moe_router_group_topk", "topk_group")(c)
+    groups = mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups")(c)
+    chosen = mindformers_expert_groups("moe_router_group_topk", "topk_group")(c)
     if is_new(c) and c.unread and UNSET in (biased, groups, chosen):
         return UNSET
     return Counts.AS_ROUTED if is_new(c) and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
+
+
+mindformers_counts.writer(no_edits)
 
 
 def routed_otherwise(biased: Setting, groups: Setting, chosen: Setting) -> bool:
@@ -150,6 +179,7 @@ def routed_otherwise(biased: Setting, groups: Setting, chosen: Setting) -> bool:
 # ---- the loss of further tokens
 
 
+@resolver
 def shares(c: Configuration) -> Setting:
     """Return what the loss of further tokens is divided by."""
     # labels are rolled, so fewer: MindFormers and core 0.12 divide by the main loss's where every token counts alike,
@@ -158,6 +188,9 @@ def shares(c: Configuration) -> Setting:
     alike = value_of(c, ("calculate_per_token_loss",), False) if recorded is None else recorded
     by_all = is_new(c) if c.side == MINDFORMERS else mindspeed.of_mindspeed(c) or is_older_core(c)
     return Shares.ALL_TOKENS if alike is True and by_all else Shares.OWN_TOKENS
+
+
+shares.writer(no_edits)
 
 
 def unchosen_groups(c: Configuration) -> Setting:
