@@ -25,9 +25,11 @@ from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
 from align_hooks.messages import message
-from align_hooks.report.check_machine import check_as_json
-from align_hooks.report.check_page import check_page
-from align_hooks.report.check_text import render_check
+from align_hooks.report.check import document
+from align_hooks.report.check_json import JSON
+from align_hooks.report.console import print_document
+from align_hooks.report.html import page
+from align_hooks.report.json import as_json
 from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree, row
 from chosen import slow_but
 
@@ -148,9 +150,10 @@ def _value(sides: Pair, setting: Setting) -> object:
 
 def reported(checklist: Checklist, candidate: Path) -> None:
     """Write every report of a check."""
-    render_check(checklist, Console(file=io.StringIO(), width=80), everything=True)
-    assert json.dumps(check_as_json(checklist))
-    assert check_page(checklist, "1")
+    report = document(checklist, everything=True)
+    print_document(report, Console(file=io.StringIO(), width=80))
+    assert json.dumps(as_json(checklist, JSON))
+    assert page(report, "1")
     if checklist.sides[1].framework == MINDFORMERS:
         with suppress(ConfigurationError):
             fixed(str(candidate), checklist)

@@ -22,8 +22,10 @@ from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
-from align_hooks.report.text import SETTINGS, parts_of, render
-from align_hooks.report.text import SHOWN as FINDINGS
+from align_hooks.report.comparison import SETTINGS, document
+from align_hooks.report.comparison import SHOWN as FINDINGS
+from align_hooks.report.console import print_document
+from align_hooks.report.document import parts_of
 from comparison.conftest import Compared, with_one_more
 from invoked import command
 from synthetic import SHAPES, Synthetic, by_hand, grown, row, scalars_only
@@ -171,7 +173,7 @@ def wide_pair(compared: Compared) -> Callable[[str], ComparisonResult]:
 
 def printed(comparison: ComparisonResult, **options: object) -> str:
     text = io.StringIO()
-    render(comparison, Console(file=text, width=80, **options))  # type: ignore[arg-type]
+    print_document(document(comparison), Console(file=text, width=80, **options))  # type: ignore[arg-type]
     return text.getvalue()
 
 

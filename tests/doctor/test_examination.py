@@ -12,7 +12,7 @@ from align_hooks.cli import app
 from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
-from align_hooks.report.doctor_text import WIDTH, judged, lines
+from align_hooks.report.examination import WIDTH, judged, lines
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
 from started import scrubbed, write

@@ -24,11 +24,12 @@ from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.record.format.norms import squared_sum
+from align_hooks.report.comparison import document
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.console import print_document
 from align_hooks.report.failure import failure
 from align_hooks.report.junit import junit
 from align_hooks.report.markdown import markdown
-from align_hooks.report.page import page
-from align_hooks.report.text import render
 from synthetic import NAMES, Synthetic, adamw, grown, optimizer
 
 HERE = Path(__file__).parent
@@ -106,7 +107,7 @@ def comparisons() -> dict[str, ComparisonResult]:
 def on_terminal(comparison: ComparisonResult) -> str:
     """The report of a terminal without colours."""
     text = io.StringIO()
-    render(comparison, Console(file=text, width=WIDTH))
+    print_document(document(comparison), Console(file=text, width=WIDTH))
     return text.getvalue()
 
 
@@ -151,7 +152,7 @@ class Read(HTMLParser):
 
 def on_page(comparison: ComparisonResult, language: str) -> str:
     """The text of a page in a language."""
-    return "\n".join(Read(page(comparison, "VERSION"), language).lines)
+    return "\n".join(Read(comparison_page(comparison, "VERSION"), language).lines)
 
 
 COMMAND = "align-hooks compare reference.zip runs/candidate"
@@ -163,13 +164,18 @@ def as_failure(comparison: ComparisonResult) -> str:
     return failure(comparison, [Verdict.ALIGNED], COMMAND, "build/page.html")
 
 
+def in_markdown(comparison: ComparisonResult) -> str:
+    """The comment on a pull request."""
+    return markdown(document(comparison, drifts=DRIFTS, command=COMMAND))
+
+
 RENDERERS: dict[str, Callable[[ComparisonResult], str]] = {
     "terminal_en.txt": on_terminal,
     "page_en.txt": partial(on_page, language="en"),
     "page_zh_CN.txt": partial(on_page, language="zh"),
     "failure_en.txt": as_failure,
     "junit_en.txt": partial(junit, command=COMMAND),
-    "markdown_en.txt": partial(markdown, drifts=DRIFTS, command=COMMAND),
+    "markdown_en.txt": in_markdown,
 }
 """The file of each renderer and language."""
 

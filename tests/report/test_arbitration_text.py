@@ -11,8 +11,9 @@ from align_hooks.comparison.arbitration import Arbitration, JudgedPoint, PointKi
 from align_hooks.comparison.finding import Finding, when
 from align_hooks.messages import CHINESE, Side, message, rendered
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.arbitration_machine import arbitration_as_json
-from align_hooks.report.arbitration_text import headline, remarks, render_arbitration
+from align_hooks.report.arbitration import JSON, document, headline, remarks
+from align_hooks.report.console import print_document
+from align_hooks.report.json import as_json
 from worded import words
 
 HOSTILE = "model.layers.0.[red]\x1b[31m"
@@ -32,7 +33,7 @@ def made(*points: tuple[str, float, float], **changes: object) -> Arbitration:
 
 def on_terminal(arbitration: Arbitration, width: int = 100) -> str:
     stream = io.StringIO()
-    render_arbitration(arbitration, Console(file=stream, width=width, force_terminal=False))
+    print_document(document(arbitration), Console(file=stream, width=width, force_terminal=False))
     return stream.getvalue()
 
 
@@ -102,7 +103,7 @@ def test_it_is_said_in_chinese_too() -> None:
 
 def test_json_has_all_of_it_strictly() -> None:
     said = made(("model.norm", 1e-7, math.nan), ("lm_head", 1e-7, math.inf))
-    table = json.loads(json_text(arbitration_as_json(said, reference="a")), parse_constant=lambda name: pytest.fail(name))
+    table = json.loads(json_text(as_json(said, JSON, reference="a")), parse_constant=lambda name: pytest.fail(name))
     assert (table["ruling"], table["exit_code"], table["reference"]) == ("candidate wrong", 1, "a")
     assert [point["point"] for point in table["points"]] == ["model.norm", "lm_head"]
     assert table["points"][0]["candidate"]["error"] == "nan"

@@ -10,7 +10,8 @@ from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Scheduled
 from align_hooks.checklist.sides import check
 from align_hooks.messages import rendered
-from align_hooks.report.check_text import broken, render_check, widths
+from align_hooks.report.check import document
+from align_hooks.report.console import broken, print_document, widths
 from checklist.exercises import to_change
 from started import write
 from synthetic import LAUNCH
@@ -26,7 +27,7 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     for before, after in CHANGED.items():
         text = text.replace(before, after)
     checklist, out = check(str(LAUNCH / "llama.args"), str(write(tmp_path, text, "other.yaml")), {}), io.StringIO()
-    render_check(checklist, Console(width=width, file=out))
+    print_document(document(checklist), Console(width=width, file=out))
     lines = out.getvalue().splitlines()
     first = next(index for index, line in enumerate(lines) if HEAD in line)
     tables = lines[first : next(index for index, line in enumerate(lines) if line.startswith(f"  {RATES[:13]}"))]
@@ -54,7 +55,7 @@ def test_an_absent_model_file_stands_at_the_top_and_is_one_paragraph(tmp_path: P
     )
     yaml = write(tmp_path, text, "model.yaml")
     result = check("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 --micro-batch-size 1", str(yaml), {})
-    render_check(result, Console(width=80, file=(out := io.StringIO())))
+    print_document(document(result), Console(width=80, file=(out := io.StringIO())))
     said = out.getvalue()
     assert said.index("config.json") < said.index("may stand in that file") < said.index("hidden_size (64)") < said.index("─")
     assert "candidate does not" not in said

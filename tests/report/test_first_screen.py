@@ -17,10 +17,10 @@ from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, RunSu
 from align_hooks.messages import Side, message
 from align_hooks.record.format.schema import Facts, Training
 from align_hooks.report import to_change
+from align_hooks.report.comparison_page import comparison_page, names_of_differing, weighed
 from align_hooks.report.curve_plots import axis_of
 from align_hooks.report.glance import LEFT, LOWER, MOST, RIGHT, UPPER, glance, nice
 from align_hooks.report.identity import of_runs
-from align_hooks.report.page import page, settings
 from checklist.exercises import OLD, megatron, mindformers
 from report.conftest import FAULT, Open, checked, drawn
 from worded import ids, words
@@ -59,7 +59,7 @@ def test_of_what_is_not_on_record_nothing_is_said() -> None:
 
 def test_both_sides_are_on_the_first_screen(opened: Open, diverged: ComparisonResult) -> None:
     sides = tuple(replace(side, facts=FACTS if number else side.facts) for number, side in enumerate(diverged.sides))
-    result = drawn(opened(page(replace(diverged, sides=sides), "1.2.3")))
+    result = drawn(opened(comparison_page(replace(diverged, sides=sides), "1.2.3")))
     rows = result.locator("#runs tbody tr")
     assert rows.count() == 2
     assert rows.last.bounding_box()["y"] < 150
@@ -108,7 +108,7 @@ def test_the_family_of_a_model_is_nothing_to_change(diverged: ComparisonResult) 
 
 
 def test_the_change_can_be_copied(opened: Open, diverged: ComparisonResult) -> None:
-    result = opened(page(diverged, "1.2.3", checked()), permissions=["clipboard-read", "clipboard-write"])
+    result = opened(comparison_page(diverged, "1.2.3", checked()), permissions=["clipboard-read", "clipboard-write"])
     whole = drawn(result)
     whole.click("#change button.copy")
     whole.wait_for_selector(f"#change button.copy:has-text('{words('page.copied')}')")
@@ -119,7 +119,7 @@ def test_the_change_can_be_copied(opened: Open, diverged: ComparisonResult) -> N
 def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: ComparisonResult, aligned: ComparisonResult) -> None:
     """A sentence that advises is no command."""
     for comparison in (diverged, aligned):
-        result = opened(page(comparison, "1.2.3", checked())).page
+        result = opened(comparison_page(comparison, "1.2.3", checked())).page
         assert result.locator("button.copy").count() == result.locator(".paste code").count()
 
 
@@ -128,7 +128,7 @@ def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: Comp
 
 def test_what_changes_no_result_is_behind_a_line(opened: Open, diverged: ComparisonResult) -> None:
     assert checked().of(RowOutcome.ROUNDING)
-    result = drawn(opened(page(diverged, "1.2.3", checked())))
+    result = drawn(opened(comparison_page(diverged, "1.2.3", checked())))
     section = result.locator("section[aria-labelledby='checklist']")
     assert section.locator("#different").is_visible()
     assert section.locator("#rounding").is_hidden()
@@ -141,13 +141,12 @@ def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Co
         return summary(with_facts(FACTS, training=Training(micro_batch_size=size), model={"rms_norm_eps": eps}))
 
     unlike = replace(diverged, sides=(side(2, 1e-5), side(4, 1e-6)))
-    alone = settings(unlike, None)
-    assert alone["differing"] == ["rms_norm_eps", "micro_batch_size"]
+    assert names_of_differing(unlike, weighed(unlike, None)) == ["rms_norm_eps", "micro_batch_size"]
     rounding = check(megatron(OLD, {}), mindformers(OLD, {"runner_config.batch_size": 2}))
     assert "micro_batch_size" in [row.row.id for row in rounding.of(RowOutcome.ROUNDING)]
-    beside = settings(unlike, rounding)
-    assert beside["differing"] == ["rms_norm_eps"]
-    assert [row.name for group in beside["beside"] for row in group.rows] == ["micro_batch_size"]
+    groups = weighed(unlike, rounding)
+    assert names_of_differing(unlike, groups) == ["rms_norm_eps"]
+    assert [row.name for group in groups for row in group.rows if row.differs and not row.weighs] == ["micro_batch_size"]
 
 
 # ---- the loss at a glance
@@ -214,7 +213,7 @@ def test_an_axis_is_plain_until_the_limit_would_be_a_line(furthest: float, is_pl
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_verdict_culprit_change_and_next_come_before_the_curves(opened: Open, diverged: ComparisonResult, width: int, height: int) -> None:
-    whole: Any = drawn(opened(page(diverged, "1.2.3", checked()), width=width, height=height))
+    whole: Any = drawn(opened(comparison_page(diverged, "1.2.3", checked()), width=width, height=height))
     places = (".suspects li >> nth=0", "#change", "#next", "#glance")
     suspect, change, following, losses = (whole.locator(place).bounding_box() for place in places)
     assert FAULT in whole.locator(".suspects li").first.inner_text().replace("\n", "")

@@ -20,13 +20,14 @@ from align_hooks.errors import AlignHooksError, RecordError, printable, shown
 from align_hooks.process import script
 from align_hooks.record.inventory import holdings
 from align_hooks.record.write.atomic import json_text
+from align_hooks.report import comparison as comparison_report
+from align_hooks.report import run as run_report
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.console import print_document
+from align_hooks.report.html import page
+from align_hooks.report.json import as_json
 from align_hooks.report.junit import junit
-from align_hooks.report.machine import as_json
 from align_hooks.report.markdown import markdown
-from align_hooks.report.page import page
-from align_hooks.report.run_page import run_page
-from align_hooks.report.run_text import render_run
-from align_hooks.report.text import render
 from synthetic import Synthetic, tensors
 
 KINDS = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
@@ -72,13 +73,14 @@ def test_no_report_of_odd_names_holds_them_raw(tmp_path: Path) -> None:
     runs = [open_run(run.write(tmp_path / f"run{number}\u202e")) for number, run in enumerate(made)]
     comparison, state = compare(*runs), health(runs[0], holdings(runs[0]), [], None)
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
-    render(comparison, console)
-    render_run(state, console)
+    reports = comparison_report.document(comparison), run_report.document(state)
+    for report in reports:
+        print_document(report, console)
     checked = check_runs(*runs, comparison.looks)
     assert checked is not None
     command = f"align-hooks compare {SOME}"
-    pages = page(comparison, "0", None), run_page(state, "0")
-    texts = [console.file.getvalue(), *pages, markdown(comparison, [], command), junit(comparison, command)]  # type: ignore[attr-defined]
+    pages = comparison_page(comparison, "0", None), page(reports[1], "0")
+    texts = [console.file.getvalue(), *pages, markdown(reports[0]), junit(comparison, command)]  # type: ignore[attr-defined]
     ElementTree.fromstring(texts[-1])
     for text in texts:
         assert not RAW.findall(text), (RAW.findall(text), text[max(0, RAW.search(text).start() - 200) :][:300])  # type: ignore[union-attr]

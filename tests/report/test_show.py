@@ -17,9 +17,10 @@ from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from align_hooks.record.inventory import bytes_by_kind, holdings, ranges
 from align_hooks.record.read.problems import ProblemKind
-from align_hooks.report.run_page import run_page
-from align_hooks.report.run_text import render_run
-from align_hooks.report.text import size
+from align_hooks.report.console import print_document
+from align_hooks.report.findings import size
+from align_hooks.report.html import page
+from align_hooks.report.run import document
 from align_hooks.settings import Steps
 from chosen import every
 from invoked import command
@@ -31,7 +32,7 @@ from worded import arguments, ids, words
 
 def on_terminal(health: Health) -> str:
     stream = io.StringIO()
-    render_run(health, Console(file=stream, width=80, force_terminal=False))
+    print_document(document(health), Console(file=stream, width=80, force_terminal=False))
     return stream.getvalue()
 
 
@@ -232,9 +233,9 @@ def test_a_terminal_and_a_page_say_the_same(tmp_path: Path, make: Callable[[Path
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     run = scalars_only()
     run.model = {HOSTILE: HOSTILE}
-    page = run_page(healthy(run, tmp_path / "[bold]\x1b[31m"), "1.2.3")
-    assert HOSTILE not in page
-    assert "&lt;/script&gt;" in page
+    made = page(document(healthy(run, tmp_path / "[bold]\x1b[31m")), "1.2.3")
+    assert HOSTILE not in made
+    assert "&lt;/script&gt;" in made
 
 
 def test_exit_codes_errors_and_colour_only_where_it_is_wanted(tmp_path: Path) -> None:

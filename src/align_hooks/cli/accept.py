@@ -10,7 +10,7 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import place_of, report_files, run_of, written
 from align_hooks.cli.output import output
-from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, told
+from align_hooks.comparison.acceptance import REPEATS, acceptance, observed, outcome, told
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -19,11 +19,9 @@ from align_hooks.messages import message, rendered
 from align_hooks.process.archive import is_archive
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.console import paragraph, verdict
-from align_hooks.report.machine import criterion_as_json
-from align_hooks.report.text import criteria
-
-COLOUR = {AcceptanceOutcome.ACCEPTED: "bold green", AcceptanceOutcome.REFUSED: "bold red", AcceptanceOutcome.OPEN: "bold yellow"}
+from align_hooks.report.acceptance import document
+from align_hooks.report.console import print_document
+from align_hooks.report.json import SHAPES, encoded
 
 
 @app.command()
@@ -49,13 +47,11 @@ def accept(
         if own.problem:
             raise RecordError(rendered(own.problem))
         judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
-    found, console = outcome(judged), output()
-    verdict(console, found, COLOUR[found], told(judged))
-    criteria(judged, console)
-    for note in (message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")):
-        paragraph(console, note, style="dim")
+    found = outcome(judged)
+    notes = message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")
+    print_document(document(found, told(judged), judged, notes), output())
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
-    table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))}
+    table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": encoded(judged, SHAPES)}
     written("--json", json, lambda: json_text(table))
     raise SystemExit(found.exit_code)
 

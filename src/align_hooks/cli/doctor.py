@@ -14,8 +14,8 @@ from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.console import command, verdict
-from align_hooks.report.doctor_text import judged, lines
+from align_hooks.report.console import command, labelled
+from align_hooks.report.examination import judged, lines
 
 
 @app.command()
@@ -41,7 +41,7 @@ def doctor(
         say(message("progress.importing"))
         examination = examine(target, os.environ, python=python)
     console = output()
-    verdict(console, *judged(examination))
+    labelled(console, *judged(examination))
     for line in lines(examination, everything=everything):
         command(console, line, 0)
     written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from align_hooks.cli.application import Option, app
 from align_hooks.cli.output import output
-from align_hooks.report.console import paragraph, verdict
+from align_hooks.report.console import labelled, paragraph
 from align_hooks.settings import PREFIX, Settings
 
 
@@ -25,5 +25,5 @@ def env(markdown: Annotated[bool, Option(help="Print the table as Markdown, as d
         return
     console = output()
     for name, value, effect in rows:
-        verdict(console, name, "bold", value, between="  ")
+        labelled(console, name, "bold", value, between="  ")
         paragraph(console, effect, 4)

@@ -12,8 +12,9 @@ from align_hooks.cli.files import place_of, report_files, written
 from align_hooks.cli.output import output
 from align_hooks.messages import message, with_commands
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.console import paragraph
-from align_hooks.report.ladder_text import as_json, render, render_rung
+from align_hooks.report.console import paragraph, print_blocks
+from align_hooks.report.json import encoded
+from align_hooks.report.ladder import JSON, ended, finished_rung
 from align_hooks.scenarios.climb import climb, conclusion, outcome
 from align_hooks.scenarios.plan import read_plan
 from align_hooks.scenarios.rung import script, write_config
@@ -49,11 +50,11 @@ def ladder(
     steps = []
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
-        render_rung(step, console)
+        print_blocks([finished_rung(step)], console)
         if not step.is_whole and not (to_the_end or asked.to_the_end):
             break
-    render(asked, steps, conclusion(steps), console)
+    print_blocks(ended(asked, steps, conclusion(steps)), console)
     code = outcome(steps)
     about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
-    written("--json", json, lambda: json_text({**about, "rungs": [as_json(step) for step in steps]}))
+    written("--json", json, lambda: json_text({**about, "rungs": encoded(steps, JSON)}))
     raise SystemExit(code)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from align_hooks.checklist.change import Edit, Form
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import Checklist
+from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, Message, message
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
-from align_hooks.report.text import can_be_changed, shown
+from align_hooks.report.findings import shown
 
-MATTERING, HARMLESS = (RowOutcome.DIFFERENT, RowOutcome.NOT_TOLD), (RowOutcome.ROUNDING, RowOutcome.HARMLESS)
-"""Outcomes of the CheckList whose rows every reader of a page sees, and outcomes whose rows are folded away."""
 LISTED = 4
 """The most settings that are listed; the CheckList has all."""
 
@@ -54,6 +54,12 @@ def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> 
     findings = can_be_changed(comparison, comparison.settings)
     settings = [Setting(finding.what, shown(finding.reference), shown(finding.candidate)) for finding in findings[:LISTED]]
     return ToChange(settings, max(0, len(findings) - LISTED), None, "") if settings else None
+
+
+def can_be_changed(comparison: ComparisonResult, unequal: Sequence[Finding]) -> list[Finding]:
+    """Return the differing settings that the candidate can change."""
+    side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
+    return [finding for finding in unequal if can_be_given(finding.name, side)]
 
 
 def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToChange:
