@@ -12,7 +12,7 @@ from align_hooks import Verdict, open_run
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import message, rendered
 from align_hooks.record.distill import distill
-from align_hooks.report.document import fact_text
+from align_hooks.report.blocks import fact_text
 from align_hooks.report.findings import describe
 from align_hooks.testing import assert_aligned
 from golden.write import other_forward

@@ -22,10 +22,10 @@ from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
+from align_hooks.report.blocks import parts_of
 from align_hooks.report.comparison import SETTINGS, document
 from align_hooks.report.comparison import SHOWN as FINDINGS
 from align_hooks.report.console import print_document
-from align_hooks.report.document import parts_of
 from comparison.conftest import Compared, with_one_more
 from invoked import command
 from synthetic import SHAPES, Synthetic, by_hand, grown, row, scalars_only

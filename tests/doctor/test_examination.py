@@ -1,5 +1,6 @@
 """The verdict, with stand-in packages in the place of the frameworks: what is broken, too new, or not there is named."""
 
+import io
 import json
 import os
 import sys
@@ -7,12 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from align_hooks.cli import app
 from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
-from align_hooks.report.examination import WIDTH, judged, lines
+from align_hooks.report.console import print_blocks
+from align_hooks.report.examination import judged, report
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
 from started import scrubbed, write
@@ -55,6 +58,15 @@ def made(tmp_path: Path) -> Made:
     return make
 
 
+WIDTH = 80
+
+
+def lines(examination: Examination, *, everything: bool = False) -> list[str]:
+    """What a terminal shows."""
+    print_blocks(report(examination, everything=everything), Console(file=(text := io.StringIO()), width=WIDTH))
+    return text.getvalue().splitlines()
+
+
 def _module(targets: list[str]) -> str:
     """A module that has these functions and methods."""
     owners: dict[str, list[str]] = {}
@@ -74,7 +86,7 @@ def examined(environment: Mapping[str, str], given: str | None = None, **variabl
 def test_ready(made: Made) -> None:
     examination = examined(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
     assert (examination.problems, examination.exit_code, examination.ready) == ((), READY, ["Megatron-LM", "MindFormers"])
-    assert judged(examination) == ("ready", "bold green", "Megatron-LM and MindFormers")
+    assert (judged(examination).word, judged(examination).text) == ("ready", "Megatron-LM and MindFormers")
     text = "\n".join(lines(examination))
     found = f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} seams found"
     assert all(part in text for part in (found, "megatron-core 0.16.0", "  CUDA_DEVICE_MAX_CONNECTIONS=1")), text

@@ -13,8 +13,8 @@ from align_hooks.comparison.health import Condition
 from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import CHINESE, message, rendered
+from align_hooks.report.blocks import parts_of
 from align_hooks.report.comparison_page import comparison_page
-from align_hooks.report.document import parts_of
 from align_hooks.report.html import page
 from align_hooks.report.run import document
 from chosen import slow

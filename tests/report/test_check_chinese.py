@@ -24,8 +24,8 @@ from align_hooks.data_file import sections
 from align_hooks.messages import CHINESE, Argument, Joined, Message, message, rendered
 from align_hooks.messages.catalogue import CATALOGUES
 from align_hooks.record.batch_statistics import look
+from align_hooks.report.blocks import Plots, Special
 from align_hooks.report.check import document
-from align_hooks.report.document import Plots, Special
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
 from checklist.test_told import Told, told

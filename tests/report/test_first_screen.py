@@ -17,6 +17,7 @@ from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, RunSu
 from align_hooks.messages import Side, message
 from align_hooks.record.format.schema import Facts, Training
 from align_hooks.report import to_change
+from align_hooks.report.blocks import Box, Code
 from align_hooks.report.comparison_page import comparison_page, names_of_differing, weighed
 from align_hooks.report.curve_plots import axis_of
 from align_hooks.report.glance import LEFT, LOWER, MOST, RIGHT, UPPER, glance, nice
@@ -71,17 +72,27 @@ def test_both_sides_are_on_the_first_screen(opened: Open, diverged: ComparisonRe
 # ---- what to change
 
 
+def names(change: Box) -> list[object]:
+    """The settings to change."""
+    return [line.parts[0].arguments["label"] for line in change.blocks[0].lines]
+
+
+def pasted(change: Box) -> list[str]:
+    """The texts to paste."""
+    return [line for block in change.blocks if isinstance(block, Code) for line in block.lines]
+
+
 def test_a_yaml_is_told_its_sections() -> None:
     change = to_change.of_checklist(checked())
-    assert [setting.name for setting in change.settings] == ["rms_norm_eps", "lr_warmup_iters (warmup_steps)"]
-    assert change.text == checked().block
-    assert "rms_norm_eps: 1.0e-06" in change.text
+    assert names(change) == ["rms_norm_eps", "lr_warmup_iters (warmup_steps)"]
+    assert pasted(change) == [checked().block]
+    assert "rms_norm_eps: 1.0e-06" in pasted(change)[0]
 
 
 def test_megatron_is_told_its_arguments_quoted_for_a_shell() -> None:
     change = to_change.of_checklist(check(mindformers(OLD, {"m.rms_norm_eps": 1e-6}), megatron(OLD, {})))
-    assert change.text == "--norm-epsilon 1e-06"
-    assert ids(change.head) == ["page.add_arguments"]
+    assert pasted(change) == ["--norm-epsilon 1e-06"]
+    assert ids(change.blocks[1].text) == ["page.add_arguments"]
     edit = to_change.Edit("Megatron-LM", "data_path", ["a b", "$(rm -r x)"])
     assert to_change.argument(edit) == "--data-path 'a b' '$(rm -r x)'"
 
@@ -90,7 +101,7 @@ def test_what_the_diagnosis_names_comes_first(diverged: ComparisonResult) -> Non
     suspected = replace(diverged, blame=Blame(FaultLocation.CONFIGURATION, (Suspect("lr_warmup_iters", "lr_warmup_iters"),), ()))
     change = to_change.of_comparison(suspected, checked())
     assert change is not None
-    assert [setting.name for setting in change.settings] == ["lr_warmup_iters (warmup_steps)", "rms_norm_eps"]
+    assert names(change) == ["lr_warmup_iters (warmup_steps)", "rms_norm_eps"]
 
 
 def test_nothing_is_to_change_where_all_numbers_agree(aligned: ComparisonResult, diverged: ComparisonResult) -> None:
@@ -103,7 +114,7 @@ def test_the_family_of_a_model_is_nothing_to_change(diverged: ComparisonResult) 
     hidden = Finding("hidden_size", 64, 128, name="hidden_size")
     change = to_change.of_comparison(replace(diverged, settings=[family, hidden]), None)
     assert change is not None
-    assert [setting.name for setting in change.settings] == ["hidden_size"]
+    assert names(change) == ["hidden_size"]
     assert to_change.of_comparison(replace(diverged, settings=[family]), None) is None
 
 

@@ -54,7 +54,7 @@ def check(
         paragraph(output(), message("check.can_be_fixed", name=candidate), 0)
     if fix is not None:
         mended, again = fix_sides(reference, candidate, os.environ, checked, **versions)
-        print_blocks([*mended_lines(mended.before, mended.after, again, (candidate, str(fix)))], output())
+        print_blocks(mended_lines(mended.before, mended.after, again, (candidate, str(fix))), output())
         written("--fix", fix, lambda: mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: json_text(as_json(checked, JSON, FORMAT, **about)))

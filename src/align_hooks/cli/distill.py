@@ -50,4 +50,4 @@ def distill(
         distilled.at(place)
     written("FILE", place, lambda: distilled.content)
     report = contents(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out)
-    print_blocks([*report], output())
+    print_blocks(report, output())

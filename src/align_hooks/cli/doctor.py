@@ -14,8 +14,8 @@ from align_hooks.cli.output import output, progress
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.console import command, labelled
-from align_hooks.report.examination import judged, lines
+from align_hooks.report.console import print_blocks
+from align_hooks.report.examination import report
 
 
 @app.command()
@@ -40,9 +40,6 @@ def doctor(
     with progress() as say:
         say(message("progress.importing"))
         examination = examine(target, os.environ, python=python)
-    console = output()
-    labelled(console, *judged(examination))
-    for line in lines(examination, everything=everything):
-        command(console, line, 0)
+    print_blocks(report(examination, everything=everything), output())
     written("--json", json, lambda: json_text({"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)}))
     raise SystemExit(examination.exit_code)

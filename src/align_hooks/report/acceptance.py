@@ -7,7 +7,8 @@ from enum import Enum
 
 from align_hooks.comparison.verdict import Criterion
 from align_hooks.messages import Argument, message
-from align_hooks.report.document import STEP, Document, Labelled, Line, fact_text
+from align_hooks.report.blocks import Line, fact_text
+from align_hooks.report.document import Document
 
 JUDGED = {None: ("dim", message("page.not_judged")), True: ("green", message("page.passed")), False: ("red", message("page.failed"))}
 
@@ -17,8 +18,8 @@ def document(outcome: Enum, headline: Argument, judged: Sequence[Criterion], not
     return Document(outcome, headline, [*criteria(judged), *(Line(note, "dim") for note in notes)])
 
 
-def criteria(acceptance: Sequence[Criterion]) -> Iterator[Labelled]:
+def criteria(acceptance: Sequence[Criterion]) -> Iterator[Line]:
     """Yield the lines of the standard."""
     for criterion in acceptance:
         style, judged = JUDGED[criterion.passed]
-        yield Labelled(judged, fact_text(criterion.what, criterion.found), style, between="  ", indent=STEP)
+        yield Line(fact_text(criterion.what, criterion.found), style, word=judged, between="  ")

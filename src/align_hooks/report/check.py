@@ -10,21 +10,15 @@ from align_hooks.checklist.row import MODEL, UNSET, Occasion
 from align_hooks.comparison.verdict import Curve
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report import to_change
-from align_hooks.report.check_fix import block_of
-from align_hooks.report.console import plain
-from align_hooks.report.curve_plots import curve_plot
-from align_hooks.report.document import (
+from align_hooks.report.blocks import (
     STEP,
     Block,
     Cell,
     Code,
     Data,
-    Document,
     Fold,
     Heading,
-    Identity,
     Items,
-    Labelled,
     Line,
     Medium,
     Plots,
@@ -33,6 +27,10 @@ from align_hooks.report.document import (
     Table,
     fact_text,
 )
+from align_hooks.report.check_fix import block_of
+from align_hooks.report.console import plain
+from align_hooks.report.curve_plots import curve_plot
+from align_hooks.report.document import Document, Identity
 
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in RowOutcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
@@ -78,7 +76,7 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
     for name, side in sides(checklist):
         yield Code([f"{rendered(name)}  {side.framework:<11}  {side.source}"], STEP, on=Medium.TERMINAL)
     if checklist.of(RowOutcome.DIFFERENT):
-        yield Special("changes", lambda: {"change": to_change.of_checklist(checklist)}, on=Medium.PAGE)
+        yield to_change.of_checklist(checklist)
     for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
         yield Line(note, "bold", 0)
     yield Items(refused(checklist), message("heading.refused"), TRAPS)
@@ -157,12 +155,12 @@ def guide(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
     if everything:
         yield Items([*against.values()], message("heading.against_advice"), TRAPS)
     elif against:
-        yield Labelled(message("heading.against_advice"), message("check.by_hand", rows=terms(against)), "bold")
+        yield Line(message("check.by_hand", rows=terms(against)), "bold", 0, message("heading.against_advice"))
     if (seed := checklist.seed_that_counts) is not None:
         yield Line(message("check.seed", values=_both_values(seed)), indent=0)
     for head, rows, broken in setups(checklist):
         kept = message("check.set_up", kept=rows - len(broken.parts), rows=rows)
-        yield Labelled(head, kept if everything or not broken.parts else message("check.all_lists", text=kept), "bold")
+        yield Line(kept if everything or not broken.parts else message("check.all_lists", text=kept), "bold", 0, head)
         if broken.parts and everything:
             yield Line(message("check.not_kept", rows=broken))
     for name, side in sides(checklist):
@@ -175,7 +173,7 @@ def others(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
     head, rows = HEADS[RowOutcome.BY_HAND], checklist.of(RowOutcome.BY_HAND)
     if not everything:
         if rows:
-            yield Labelled(head, message("check.by_hand", rows=terms(checked.row.name for checked in rows)), "bold")
+            yield Line(message("check.by_hand", rows=terms(checked.row.name for checked in rows)), "bold", 0, head)
         return
     for outcome in OTHERS:
         if checklist.of(outcome):

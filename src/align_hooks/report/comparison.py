@@ -12,7 +12,7 @@ from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
 from align_hooks.report.acceptance import criteria
-from align_hooks.report.document import (
+from align_hooks.report.blocks import (
     SCREEN,
     TEXT,
     Block,
@@ -20,8 +20,6 @@ from align_hooks.report.document import (
     Box,
     Cell,
     Code,
-    Document,
-    Fact,
     Facts,
     Item,
     Items,
@@ -30,8 +28,8 @@ from align_hooks.report.document import (
     Section,
     Table,
     fact_text,
-    style_of,
 )
+from align_hooks.report.document import Document, style_of
 from align_hooks.report.findings import describe, shown, times, values, worst
 from align_hooks.report.identity import layout
 from align_hooks.report.to_change import can_be_changed
@@ -68,7 +66,7 @@ def conclusion(comparison: ComparisonResult) -> Iterator[Block]:
         )
         yield Line(fact_text(message("terminal.change"), sentences(*changes)), on=Medium.TERMINAL)
     if comparison.next:
-        yield Box(message("page.next"), comparison.next, "next")
+        yield Box(message("page.next"), "next", comparison.next)
     if others := [finding for finding in comparison.settings if finding not in (*wanted, *findings)]:
         yield Line(settings(others), on=Medium.TERMINAL)
     for role, side in zip(Side, comparison.sides, strict=False):
@@ -90,14 +88,13 @@ def worth_showing(stage: StageResult) -> Sequence[Finding]:
 
 def blamed(comparison: ComparisonResult, blame: Blame, said: Sequence[Argument]) -> Iterator[Facts]:
     """Yield the place of the fault with its first suspects, and its likely causes; a text leaves out what it has ``said``."""
-    place = [Fact(message("page.sits_in"), [Item(blame.place)], "place")]
-    if blame.side_is_open:
-        place.append(Fact(message("page.wrong_side"), [Item(message("page.side_is_open"))]))
+    side = [Item(message("page.side_is_open"))] if blame.side_is_open else []
+    place = [(message("page.sits_in"), [Item(blame.place)]), (message("page.wrong_side"), side)]
     known = sentences(*said, *blame.likely).parts
     suspects = [Item(part) for part in sentences(*(each.what for each in blame.suspects[:TENSORS])).parts if part not in known]
-    yield Facts([*place, Fact(message("page.suspects"), suspects)], on=TEXT)
-    yield Facts([*place, Fact(message("page.suspects"), suspected(comparison, blame), "suspects")], on=Medium.PAGE)
-    yield from (Facts([Fact(message("page.likely"), [Item(cause)])]) for cause in blame.likely)
+    yield Facts([*place, (message("page.suspects"), suspects)], on=TEXT)
+    yield Facts([*place, (message("page.suspects"), suspected(comparison, blame))], on=Medium.PAGE)
+    yield from (Facts([(message("page.likely"), [Item(cause)])]) for cause in blame.likely)
 
 
 def suspected(comparison: ComparisonResult, blame: Blame) -> list[Item]:

@@ -11,25 +11,11 @@ from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, Side, message
 from align_hooks.report import check, glossary, identity, to_change
+from align_hooks.report.blocks import Block, Box, Data, Fold, Heading, Items, Line, Plots, Section, Special, fact_text
 from align_hooks.report.comparison import acceptance, conclusion, worth_showing
 from align_hooks.report.configuration import SettingGroup, chosen, configurations
 from align_hooks.report.curve_plots import TITLES, curve_plot, is_constant, norms_plot
-from align_hooks.report.document import (
-    Block,
-    Box,
-    Data,
-    Document,
-    Fold,
-    GlossaryEntry,
-    Heading,
-    Items,
-    Labelled,
-    Line,
-    Plots,
-    Section,
-    Special,
-    fact_text,
-)
+from align_hooks.report.document import Document, GlossaryEntry
 from align_hooks.report.findings import worst
 from align_hooks.report.glance import glance
 from align_hooks.report.glossary import slug
@@ -77,7 +63,7 @@ def beside_verdict(comparison: ComparisonResult, checklist: Checklist | None) ->
     elif comparison.blame is None:
         yield Line(first.summary)
     if change is not None:
-        yield Special("changes", lambda: {"change": change})
+        yield change
     elif comparison.verdict is Verdict.DIVERGED:
         yield Line(settings_in_a_line(comparison, checklist), "dim")
     yield from advice
@@ -157,7 +143,7 @@ def curves(comparison: ComparisonResult) -> Iterator[Section]:
     drawn = [curve for curve in comparison.curves if curve not in constants]
     if drawn:
         key = Special("key", lambda: {"noise": any(len(curve.noise) for curve in drawn)})
-        lines = [Labelled(TITLES[curve.name], message("page.constant", value=curve.reference[0]), "bold") for curve in constants]
+        lines = [Line(message("page.constant", value=curve.reference[0]), "bold", word=TITLES[curve.name]) for curve in constants]
         plots = Plots(lambda: [*map(curve_plot, drawn)])
         yield Section("curves", message("page.nav_curves"), message("page.curves"), [key, *lines, plots])
     norms = norms_plot(comparison)

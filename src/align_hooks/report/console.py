@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -18,26 +18,8 @@ from rich.text import Text
 
 from align_hooks.errors import printable
 from align_hooks.messages import Argument, message, rendered
-from align_hooks.report.document import (
-    STEP,
-    Block,
-    Blocks,
-    Box,
-    Cell,
-    Code,
-    Document,
-    Facts,
-    Heading,
-    Items,
-    Labelled,
-    Line,
-    Medium,
-    Table,
-    fact_text,
-    parts_of,
-    printed_on,
-    style_of,
-)
+from align_hooks.report.blocks import STEP, Block, Box, Cell, Code, Facts, Heading, Items, Line, Medium, Table, fact_text, parts_of
+from align_hooks.report.document import Document, printed_on, style_of
 
 plain = printable
 BETWEEN, NARROWEST, WORD = 9, 12, 20
@@ -66,10 +48,10 @@ def print_document(document: Document, console: Console) -> None:
 def head(document: Document, console: Console) -> None:
     """Print the verdict."""
     if document.result is not None:
-        labelled(console, document.result, style_of(document.result), document.headline)
+        line(console, Line(document.headline, style_of(document.result), 0, document.result))
 
 
-def print_blocks(blocks: Blocks, console: Console) -> None:
+def print_blocks(blocks: Iterable[Block], console: Console) -> None:
     """Print blocks of a document."""
     for block in printed_on(Medium.TERMINAL, blocks):
         print_block(block, console)
@@ -79,9 +61,7 @@ def print_block(block: Block, console: Console) -> None:
     """Print a block."""
     match block:
         case Line():
-            paragraph(console, block.text, block.indent, block.style)
-        case Labelled():
-            labelled(console, block.word, block.style, block.text, block.between, block.indent)
+            line(console, block)
         case Heading():
             paragraph(console, block.text, 0, "bold")
         case Items():
@@ -91,8 +71,8 @@ def print_block(block: Block, console: Console) -> None:
         case Box():
             paragraph(console, fact_text(block.label, block.text))
         case Code():
-            for line in block.lines:
-                command(console, line, block.indent, block.style)
+            for each in block.lines:
+                command(console, each, block.indent, block.style)
         case Table():
             made = fitted(block, console.width - BETWEEN) if block.is_fitted else grid(block)
             console.print(Trimmed(made))
@@ -108,14 +88,17 @@ def live(blocks: Sequence[Line | Table]) -> Group:
 # ---- paragraphs
 
 
-def labelled(console: Console, word: Argument, style: str, text: Argument, between: str = ": ", indent: int = 0) -> None:
-    """Print a line that begins with a word in its colour, such as the verdict."""
-    first = plain(rendered(word))
-    lines = wrapped(f"{first}{between}{plain(rendered(text))}", console.width, indent)
+def line(console: Console, block: Line) -> None:
+    """Print a paragraph, its first word in that word's colour."""
+    if block.word is None:
+        paragraph(console, block.text, block.indent, block.style)
+        return
+    first = plain(rendered(block.word))
+    lines = wrapped(f"{first}{block.between}{plain(rendered(block.text))}", console.width, block.indent)
     begun = Text(lines[0])
-    begun.stylize(style, indent, indent + len(first))
-    for line in (begun, *map(Text, lines[1:])):
-        console.print(line, soft_wrap=True)
+    begun.stylize(block.style, block.indent, block.indent + len(first))
+    for each in (begun, *map(Text, lines[1:])):
+        console.print(each, soft_wrap=True)
 
 
 def paragraph(console: Console, text: Argument, indent: int = STEP, style: str = "") -> None:
@@ -131,8 +114,8 @@ def items(console: Console, block: Items) -> None:
     """Print the first lines under their head, and the number of the others."""
     if block.lines and block.head is not None:
         paragraph(console, block.head, 0, "bold")
-    for line in block.lines[: block.most]:
-        paragraph(console, line, block.indent, block.style)
+    for each in block.lines[: block.most]:
+        paragraph(console, each, block.indent, block.style)
     if block.most is not None and len(block.lines) > block.most:
         paragraph(console, message(block.more, count=len(block.lines) - block.most), block.indent)
 
@@ -167,8 +150,8 @@ def grid(table: Table) -> Grid:
 def fitted(table: Table, width: int) -> Grid:
     """Return a table as wide as its texts or as ``width``, of which no text is cut; notes stand below their texts."""
     made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    rows = [[*map(cell_of, row)] for row in table.rows]
-    heads = [text_of(cell_of(name)) for name in table.heads]
+    rows = [[*map(Cell.of, row)] for row in table.rows]
+    heads = [text_of(Cell.of(name)) for name in table.heads]
     texts = [[text_of(cell) + ("" if cell.note is None else f"\n{rendered(cell.note)}") for cell in row] for row in rows]
     sizes = widths([heads, *texts], width)
     for name, size in zip(heads, sizes, strict=True):
@@ -182,11 +165,6 @@ def fitted(table: Table, width: int) -> Grid:
     return made
 
 
-def cell_of(content: Argument | Cell) -> Cell:
-    """Return a cell as one that may have more than a text."""
-    return content if isinstance(content, Cell) else Cell(content)
-
-
 def text_of(cell: Cell) -> str:
     """Return the text of a cell."""
     return plain(rendered(cell.text))
@@ -194,7 +172,7 @@ def text_of(cell: Cell) -> str:
 
 def shown(content: Argument | Cell) -> Text:
     """Return a cell of a terminal."""
-    cell = cell_of(content)
+    cell = Cell.of(content)
     return Text(text_of(cell), cell.style)
 
 

@@ -7,7 +7,7 @@ import math
 from align_hooks.comparison.finding import Finding, Unit, Value
 from align_hooks.comparison.stage_result import StageResult
 from align_hooks.messages import Argument, Joined, Separator, in_a_row, message
-from align_hooks.report.document import fact_text
+from align_hooks.report.blocks import fact_text
 
 ROUNDING = 0.01
 """Error over limit below which an error is mere rounding."""

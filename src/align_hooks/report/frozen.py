@@ -9,8 +9,9 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.optimizer.zero_lr import Unmoved
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message
+from align_hooks.report.blocks import STEP, Block, Code, Items, Line, Table
 from align_hooks.report.curve_plots import TITLES
-from align_hooks.report.document import STEP, Block, Code, Document, Items, Line, Table
+from align_hooks.report.document import Document
 from align_hooks.report.json import Shape, Shapes, encoded
 from align_hooks.scenarios.frozen import IsolatedStep
 

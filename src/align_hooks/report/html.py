@@ -27,22 +27,9 @@ from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, r
 from align_hooks.messages.catalogue import template
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report import plots
+from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Medium, Plots, Section, Special, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.document import (
-    Block,
-    Blocks,
-    Cell,
-    Data,
-    Document,
-    Fold,
-    Medium,
-    Plots,
-    Section,
-    Special,
-    parts_of,
-    printed_on,
-    style_of,
-)
+from align_hooks.report.document import Document, printed_on, style_of
 from align_hooks.report.findings import shown
 from align_hooks.report.glossary import WORDS
 
@@ -202,11 +189,6 @@ def kind(block: Block) -> str:
     return type(block).__name__.lower()
 
 
-def cell_of(content: Argument | Cell) -> Cell:
-    """Return a cell as one that may have more than a text."""
-    return content if isinstance(content, Cell) else Cell(content)
-
-
 def address(name: str) -> str:
     """Return a name as a part of an address."""
     return quote(name.encode("utf-8", "backslashreplace"), safe="")
@@ -216,9 +198,7 @@ GLOBALS: dict[str, Any] = {
     "t": in_both,
     "m": message,
     "STATUSES": STATUSES,
-    **{
-        function.__name__: function
-        for function in (say, label, languages, look, shown, number, times, broken, escape, kind, cell_of, address)
-    },
+    "cell_of": Cell.of,
+    **{function.__name__: function for function in (say, label, languages, look, shown, number, times, broken, escape, kind, address)},
 }
 """Functions of templates: ``t`` renders a message or a value, ``m`` makes a message, ``say`` does both."""

@@ -15,7 +15,7 @@ from align_hooks.comparison.stage_result import StageResult
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve, Judgement, RunSummary
 from align_hooks.messages import Joined, Message, as_data, rendered
 from align_hooks.record.format.schema import Table
-from align_hooks.report.document import parts_of
+from align_hooks.report.blocks import parts_of
 from align_hooks.report.findings import shown
 
 FORMAT = 1

@@ -6,24 +6,9 @@ import re
 from collections.abc import Iterator
 
 from align_hooks.messages import Argument, rendered
+from align_hooks.report.blocks import Block, Box, Cell, Code, Facts, Heading, Items, Line, Medium, Table, fact_text, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.document import (
-    Block,
-    Box,
-    Cell,
-    Code,
-    Document,
-    Facts,
-    Heading,
-    Items,
-    Labelled,
-    Line,
-    Medium,
-    Table,
-    fact_text,
-    parts_of,
-    printed_on,
-)
+from align_hooks.report.document import Document, printed_on
 
 LINES = 5
 """The most lines of a list."""
@@ -53,10 +38,10 @@ def markdown(document: Document) -> str:
 def lines_of(block: Block) -> Iterator[str]:
     """Yield the lines of a block."""
     match block:
-        case Line() | Facts():
+        case Line():
+            yield from item(block.said)
+        case Facts():
             yield from item(block.text)
-        case Labelled():
-            yield from item(fact_text(block.word, block.text))
         case Box():
             yield from item(fact_text(block.label, block.text))
         case Items():
@@ -88,8 +73,8 @@ def table(block: Table) -> Iterator[str]:
 
 def cell(content: Argument | Cell) -> str:
     """Return a cell of a table."""
-    style, text = (content.style, content.text) if isinstance(content, Cell) else ("", content)
-    return escaped(text) if style in QUIET else f"**{escaped(text)}**"
+    made = Cell.of(content)
+    return escaped(made.text) if made.style in QUIET else f"**{escaped(made.text)}**"
 
 
 def escaped(text: Argument, longest: int = CELL) -> str:

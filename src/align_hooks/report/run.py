@@ -10,9 +10,10 @@ from align_hooks.record.format.schema import HookCount
 from align_hooks.record.inventory import Holding, ranges
 from align_hooks.record.read.problems import Problem
 from align_hooks.report import identity
+from align_hooks.report.blocks import Block, Items, Line, Medium, Plots, Section, Special, Table, fact_text
 from align_hooks.report.configuration import configurations
 from align_hooks.report.curve_plots import curve_plot
-from align_hooks.report.document import Block, Document, Items, Line, Medium, Plots, Section, Special, Table, fact_text
+from align_hooks.report.document import Document
 from align_hooks.report.findings import size, values
 from align_hooks.report.identity import layout
 from align_hooks.report.json import SHAPES, Shape, Shapes

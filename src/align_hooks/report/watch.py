@@ -9,9 +9,10 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.verdict import relative
 from align_hooks.messages import Message, Side, message
 from align_hooks.report import identity
+from align_hooks.report.blocks import Block, Cell, Items, Line, Medium, Plots, Section, Special, Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import TITLES, curve_plot
-from align_hooks.report.document import Block, Cell, Document, Identity, Items, Line, Medium, Plots, Section, Special, Table
+from align_hooks.report.document import Document, Identity
 from align_hooks.report.json import Shape, encoded
 
 BLOCKS = 20
