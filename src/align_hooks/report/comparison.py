@@ -36,8 +36,8 @@ from align_hooks.report.to_change import can_be_changed
 
 BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Statuses of stages whose reason a reader needs."""
-SHOWN, TENSORS, SETTINGS, KINDS = 3, 3, 8, 12
-"""The most findings, suspects, settings and drifting kinds of parameters that a text lists."""
+SHOWN, TENSORS, SETTINGS, KINDS, NOTES = 3, 3, 8, 12, 5
+"""The most findings, suspects and settings in a text; drifting kinds of parameters and notes in Markdown."""
 
 
 def document(comparison: ComparisonResult, *, brief: bool = False, drifts: Sequence[SignedDrift] = (), command: str = "") -> Document:
@@ -147,7 +147,8 @@ def grounds(comparison: ComparisonResult, drifts: Sequence[SignedDrift]) -> Iter
     if drifts:
         yield from drifting(drifts)
     yield acceptance(comparison)
-    yield Items(comparison.notes, style="dim", on=TEXT)
+    yield Items(comparison.notes, style="dim", on=Medium.TERMINAL)
+    yield Items(comparison.notes[:NOTES], on=Medium.MARKDOWN)
 
 
 def stage_table(stages: Sequence[StageResult]) -> Table:

@@ -17,9 +17,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from align_hooks.errors import printable
-from align_hooks.messages import Argument, message, rendered
-from align_hooks.report.blocks import STEP, Block, Box, Cell, Code, Facts, Heading, Items, Line, Medium, Table, fact_text, parts_of
-from align_hooks.report.document import Document, printed_on, style_of
+from align_hooks.messages import Argument, rendered
+from align_hooks.report.blocks import STEP, Block, Cell, Code, Line, Medium, Table, parts_of
+from align_hooks.report.document import Document, of_text, style_of
 
 plain = printable
 BETWEEN, NARROWEST, WORD = 9, 12, 20
@@ -53,31 +53,15 @@ def head(document: Document, console: Console) -> None:
 
 def print_blocks(blocks: Iterable[Block], console: Console) -> None:
     """Print blocks of a document."""
-    for block in printed_on(Medium.TERMINAL, blocks):
-        print_block(block, console)
-
-
-def print_block(block: Block, console: Console) -> None:
-    """Print a block."""
-    match block:
-        case Line():
-            line(console, block)
-        case Heading():
-            paragraph(console, block.text, 0, "bold")
-        case Items():
-            items(console, block)
-        case Facts():
-            paragraph(console, block.text)
-        case Box():
-            paragraph(console, fact_text(block.label, block.text))
-        case Code():
-            for each in block.lines:
-                command(console, each, block.indent, block.style)
-        case Table():
-            made = fitted(block, console.width - BETWEEN) if block.is_fitted else grid(block)
-            console.print(Trimmed(made))
-        case _:
-            raise TypeError(f"a terminal cannot print a {type(block).__name__}")
+    for block in of_text(Medium.TERMINAL, blocks):
+        match block:
+            case Line():
+                line(console, block)
+            case Code():
+                for each in block.lines:
+                    command(console, each, block.indent, block.style)
+            case Table():
+                console.print(Trimmed(fitted(block, console.width - BETWEEN) if block.is_fitted else grid(block)))
 
 
 def live(blocks: Sequence[Line | Table]) -> Group:
@@ -108,16 +92,6 @@ def paragraph(console: Console, text: Argument, indent: int = STEP, style: str =
         console.print(Text(line, style=style), soft_wrap=True)
     for each in commands:
         command(console, rendered(each), indent + STEP)
-
-
-def items(console: Console, block: Items) -> None:
-    """Print the first lines under their head, and the number of the others."""
-    if block.lines and block.head is not None:
-        paragraph(console, block.head, 0, "bold")
-    for each in block.lines[: block.most]:
-        paragraph(console, each, block.indent, block.style)
-    if block.most is not None and len(block.lines) > block.most:
-        paragraph(console, message(block.more, count=len(block.lines) - block.most), block.indent)
 
 
 def command(console: Console, text: str, indent: int = 2 * STEP, style: str = "") -> None:

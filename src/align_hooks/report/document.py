@@ -11,8 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 from align_hooks.data_file import sections
-from align_hooks.messages import Argument, Message
-from align_hooks.report.blocks import Block, Blocks, Fold, Heading, Medium, Section
+from align_hooks.messages import Argument, Message, message
+from align_hooks.report.blocks import Block, Blocks, Box, Code, Facts, Fold, Heading, Items, Line, Medium, Section, Table, fact_text
 
 STYLES = {kind: dict(line.split(": ") for line in lines) for kind, lines in sections(Path(__file__).with_name("styles.txt")).items()}
 
@@ -72,17 +72,42 @@ class Document:
         return [*self.blocks, *self.aside, *self.sections]
 
 
-def printed_on(medium: Medium, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield the blocks that a medium prints; blocks of folds and sections in their place, but for a page."""
+def of_page(blocks: Iterable[Block]) -> list[Block]:
+    """Return the blocks that a page shows."""
+    return [block for block in blocks if Medium.PAGE in block.on]
+
+
+def of_text(medium: Medium, blocks: Iterable[Block]) -> Iterator[Line | Code | Table]:
+    """Yield what a medium of text prints: every other block as lines."""
     for block in blocks:
         if medium not in block.on:
             continue
-        if isinstance(block, Fold) and medium is not Medium.PAGE:
-            yield from (Heading(block.summary), *printed_on(medium, block.blocks))
-        elif isinstance(block, Section) and medium is not Medium.PAGE:
-            yield from printed_on(medium, block.blocks)
-        else:
-            yield block
+        match block:
+            case Line() | Code() | Table():
+                yield block
+            case Heading():
+                yield Line(block.text, "bold", 0)
+            case Facts():
+                yield Line(block.text)
+            case Box():
+                yield Line(fact_text(block.label, block.text))
+            case Fold():
+                yield from (Line(block.summary, "bold", 0), *of_text(medium, block.blocks))
+            case Section():
+                yield from of_text(medium, block.blocks)
+            case Items():
+                yield from lines_of(block)
+            case _:
+                raise TypeError(f"{type(block).__name__} is of a page alone")
+
+
+def lines_of(items: Items) -> Iterator[Line]:
+    """Yield the first lines under their head, and the number of the others."""
+    if items.lines and items.head is not None:
+        yield Line(items.head, "bold", 0)
+    yield from (Line(each, items.style, items.indent) for each in items.lines[: items.most])
+    if items.most is not None and len(items.lines) > items.most:
+        yield Line(message(items.more, count=len(items.lines) - items.most), indent=items.indent)
 
 
 def style_of(result: Enum) -> str:

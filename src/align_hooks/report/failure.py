@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
-from align_hooks.report.blocks import Box, Facts, Line, Medium, fact_text, parts_of
+from align_hooks.report.blocks import Line, Medium, parts_of
 from align_hooks.report.comparison import conclusion
 from align_hooks.report.console import plain
-from align_hooks.report.document import printed_on
+from align_hooks.report.document import of_text
 
 
 def failure(comparison: ComparisonResult, allowed: Sequence[Verdict], command: str, page: str | None) -> str:
@@ -21,12 +21,8 @@ def _lines(comparison: ComparisonResult, allowed: Sequence[Verdict], command: st
     yield message("failure.verdict", verdict=comparison.verdict, headline=comparison.headline)
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))
-    for block in printed_on(Medium.MARKDOWN, conclusion(comparison)):
-        match block:
-            case Line() | Facts():
-                yield block.text
-            case Box():
-                yield from parts_of(fact_text(block.label, block.text))
+    for block in of_text(Medium.MARKDOWN, conclusion(comparison)):
+        yield from parts_of(block.said) if isinstance(block, Line) else ()
     yield message("failure.command", command=command)
     if page is not None:
         yield message("failure.page", path=page)

@@ -27,9 +27,9 @@ from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, r
 from align_hooks.messages.catalogue import template
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report import plots
-from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Medium, Plots, Section, Special, parts_of
+from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Plots, Section, Special, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.document import Document, printed_on, style_of
+from align_hooks.report.document import Document, of_page, style_of
 from align_hooks.report.findings import shown
 from align_hooks.report.glossary import WORDS
 
@@ -72,7 +72,7 @@ def page(document: Document, version: str) -> str:
         document=document,
         tone=TONES[style_of(document.result)] if document.result is not None else "inconclusive",
         glossary=[*document.words, *WORDS],
-        printed=lambda blocks: printed_on(Medium.PAGE, blocks),
+        printed=of_page,
         content=lambda block: made[id(block)],
     )
     return text.encode("utf-8", "backslashreplace").decode()
@@ -80,7 +80,7 @@ def page(document: Document, version: str) -> str:
 
 def walk(blocks: Blocks) -> Iterator[Block]:
     """Yield the blocks of a page, those inside others too."""
-    for block in printed_on(Medium.PAGE, blocks):
+    for block in of_page(blocks):
         yield block
         if isinstance(block, Section | Fold):
             yield from walk(block.blocks)

@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import Block, Box, Cell, Code, Facts, Heading, Items, Line, Medium, Table, fact_text, parts_of
+from align_hooks.report.blocks import Cell, Code, Line, Medium, Table, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.document import Document, printed_on
+from align_hooks.report.document import Document, of_text
 
-LINES = 5
-"""The most lines of a list."""
 CELL, LINE = 200, 1000
 """The most letters of a cell, and of a line, whose commands are to be copied."""
 QUIET = ("", "green", "dim")
@@ -23,10 +21,9 @@ MENTION = re.compile(r"([@#])(?=\w)")
 
 def markdown(document: Document) -> str:
     """Return the text."""
-    blocks = [list(lines_of(block)) for block in printed_on(Medium.MARKDOWN, document.everything)]
     lines = [f"### align-hooks: {escaped(document.result)}", "", escaped(document.headline, LINE)]
     above = ""
-    for line in (line for block in blocks for line in block):
+    for line in (line for block in of_text(Medium.MARKDOWN, document.everything) for line in lines_of(block)):
         # a list ends where a table or a paragraph begins
         if line.lstrip()[:1] != above:
             lines.append("")
@@ -35,33 +32,17 @@ def markdown(document: Document) -> str:
     return "\n".join(lines) + "\n"
 
 
-def lines_of(block: Block) -> Iterator[str]:
-    """Yield the lines of a block."""
+def lines_of(block: Line | Code | Table) -> Iterator[str]:
+    """Yield the lines of a block; a paragraph is an item of a list, with its commands below."""
     match block:
         case Line():
-            yield from item(block.said)
-        case Facts():
-            yield from item(block.text)
-        case Box():
-            yield from item(fact_text(block.label, block.text))
-        case Items():
-            for line in block.lines[:LINES]:
-                yield from item(line)
-        case Heading():
-            yield f"**{escaped(block.text)}**"
+            words, *commands = parts_of(block.said)
+            yield f"- {escaped(words, LINE)}"
+            yield from (f"  - {code(rendered(command))}" for command in commands)
         case Code():
             yield from map(code, block.lines)
         case Table():
             yield from table(block)
-        case _:
-            raise TypeError(f"Markdown cannot print a {type(block).__name__}")
-
-
-def item(text: Argument) -> Iterator[str]:
-    """Yield a message as an item of a list, with its commands below."""
-    words, *commands = parts_of(text)
-    yield f"- {escaped(words, LINE)}"
-    yield from (f"  - {code(rendered(command))}" for command in commands)
 
 
 def table(block: Table) -> Iterator[str]:
