@@ -3,7 +3,6 @@
 The values are those that the code looks up: each lookup of a check is noted.
 """
 
-import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
 from align_hooks.checklist import judge, result
 from align_hooks.checklist.fix import fixed
@@ -27,11 +25,11 @@ from align_hooks.configuration.values import MINDFORMERS, Configuration, Configu
 from align_hooks.messages import message
 from align_hooks.report.check import document
 from align_hooks.report.check_json import JSON
-from align_hooks.report.console import print_document
 from align_hooks.report.html import page
 from align_hooks.report.json import as_json
 from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree, row
 from chosen import slow_but
+from worded import on_terminal
 
 MINDSPEED = "mindspeed"
 STYLES = (OLD, NEW, EXPERTS, LATENT, MINDSPEED)
@@ -151,7 +149,7 @@ def _value(sides: Pair, setting: Setting) -> object:
 def reported(checklist: Checklist, candidate: Path) -> None:
     """Write every report of a check."""
     report = document(checklist, everything=True)
-    print_document(report, Console(file=io.StringIO(), width=80))
+    assert on_terminal(report)
     assert json.dumps(as_json(checklist, JSON))
     assert page(report, "1")
     if checklist.sides[1].framework == MINDFORMERS:

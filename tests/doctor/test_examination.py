@@ -1,6 +1,5 @@
 """The verdict, with stand-in packages in the place of the frameworks: what is broken, too new, or not there is named."""
 
-import io
 import json
 import os
 import sys
@@ -8,17 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from align_hooks.cli import app
 from align_hooks.doctor.examination import NOT_READY, READY, Examination, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
-from align_hooks.report.console import print_blocks
 from align_hooks.report.examination import judged, report
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
 from started import scrubbed, write
+from worded import on_terminal
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
@@ -63,8 +61,7 @@ WIDTH = 80
 
 def lines(examination: Examination, *, everything: bool = False) -> list[str]:
     """What a terminal shows."""
-    print_blocks(report(examination, everything=everything), Console(file=(text := io.StringIO()), width=WIDTH))
-    return text.getvalue().splitlines()
+    return on_terminal(report(examination, everything=everything), WIDTH).splitlines()
 
 
 def _module(targets: list[str]) -> str:

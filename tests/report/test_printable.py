@@ -1,6 +1,5 @@
 """A name may hold any character: none of those that hide, turn or end text reaches a terminal, a page, markdown or JUnit as itself."""
 
-import io
 import json
 import re
 import unicodedata
@@ -10,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.checklist.sides import check_runs
@@ -23,12 +21,12 @@ from align_hooks.record.write.atomic import json_text
 from align_hooks.report import comparison as comparison_report
 from align_hooks.report import run as run_report
 from align_hooks.report.comparison_page import comparison_page
-from align_hooks.report.console import print_document
 from align_hooks.report.html import page
 from align_hooks.report.json import as_json
 from align_hooks.report.junit import junit
 from align_hooks.report.markdown import markdown
 from synthetic import Synthetic, tensors
+from worded import on_terminal
 
 KINDS = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 ODD = "".join(char for char in map(chr, range(0x110000)) if unicodedata.category(char) in KINDS and char not in "\n")
@@ -72,15 +70,12 @@ def test_no_report_of_odd_names_holds_them_raw(tmp_path: Path) -> None:
     ]
     runs = [open_run(run.write(tmp_path / f"run{number}\u202e")) for number, run in enumerate(made)]
     comparison, state = compare(*runs), health(runs[0], holdings(runs[0]), [], None)
-    console = Console(file=io.StringIO(), width=200, force_terminal=False)
     reports = comparison_report.document(comparison), run_report.document(state)
-    for report in reports:
-        print_document(report, console)
     checked = check_runs(*runs, comparison.looks)
     assert checked is not None
     command = f"align-hooks compare {SOME}"
     pages = comparison_page(comparison, "0", None), page(reports[1], "0")
-    texts = [console.file.getvalue(), *pages, markdown(reports[0]), junit(comparison, command)]  # type: ignore[attr-defined]
+    texts = [*(on_terminal(report, 200) for report in reports), *pages, markdown(reports[0]), junit(comparison, command)]
     ElementTree.fromstring(texts[-1])
     for text in texts:
         assert not RAW.findall(text), (RAW.findall(text), text[max(0, RAW.search(text).start() - 200) :][:300])  # type: ignore[union-attr]
