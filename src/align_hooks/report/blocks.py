@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, TypeAlias
@@ -205,6 +205,44 @@ class Special(Block):
 
 
 Blocks: TypeAlias = Sequence[Block]
+
+
+def of_page(blocks: Iterable[Block]) -> list[Block]:
+    """Return the blocks that a page shows."""
+    return [block for block in blocks if Medium.PAGE in block.on]
+
+
+def of_text(medium: Medium, blocks: Iterable[Block]) -> Iterator[Line | Code | Table]:
+    """Yield what a medium of text prints: every other block as lines."""
+    for block in blocks:
+        if medium not in block.on:
+            continue
+        match block:
+            case Line() | Code() | Table():
+                yield block
+            case Heading():
+                yield Line(block.text, "bold", 0)
+            case Facts():
+                yield Line(block.text)
+            case Box():
+                yield Line(fact_text(block.label, block.text))
+            case Fold():
+                yield from (Line(block.summary, "bold", 0), *of_text(medium, block.blocks))
+            case Section():
+                yield from of_text(medium, block.blocks)
+            case Items():
+                yield from lines_of(block)
+            case _:
+                raise TypeError(f"{type(block).__name__} is of a page alone")
+
+
+def lines_of(items: Items) -> Iterator[Line]:
+    """Yield the first lines under their head, and the number of the others."""
+    if items.lines and items.head is not None:
+        yield Line(items.head, "bold", 0)
+    yield from (Line(each, items.style, items.indent) for each in items.lines[: items.most])
+    if items.most is not None and len(items.lines) > items.most:
+        yield Line(message(items.more, count=len(items.lines) - items.most), indent=items.indent)
 
 
 def parts_of(advice: Argument) -> Sequence[Argument]:

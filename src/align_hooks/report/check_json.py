@@ -22,13 +22,15 @@ JSON: Shapes = {
         to_write=lambda checklist: to_write[1] if (to_write := block_of(checklist)) is not None else "",
     ),
     JudgedRow: Shape(
-        """id=row.id name=row.name! group=row.group! outcome! effect=row.effect! reference candidate why* change=change.words!
-        advised! by_hand* sources=row.sources advised_against=advised ids messages""",
+        """id=row.id name=row.name! group=row.group! outcome! effect=row.effect! reference candidate why! change=change.words!
+        advised! by_hand! sources=row.sources advised_against=advised ids messages""",
         advised=advice,
         ids=lambda checked: {"group": checked.row.group, "outcome": checked.outcome, "effect": checked.row.effect},
         messages=lambda checked: {
+            "why": as_data(checked.why),
             "change": checked.change,
             "advice": as_data(checked.row.advice.text if checked.row.advice is not None else None),
+            "by_hand": as_data(checked.by_hand),
         },
     ),
     SuggestedEdit: Shape("action key value@ edits parts@ why@"),

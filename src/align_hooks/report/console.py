@@ -18,8 +18,8 @@ from rich.text import Text
 
 from align_hooks.errors import printable
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import STEP, Block, Cell, Code, Line, Medium, Table, parts_of
-from align_hooks.report.document import Document, of_text, style_of
+from align_hooks.report.blocks import STEP, Block, Cell, Code, Line, Medium, Table, of_text, parts_of
+from align_hooks.report.document import Document, style_of
 
 plain = printable
 BETWEEN, NARROWEST, WORD = 9, 12, 20

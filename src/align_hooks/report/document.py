@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from align_hooks.data_file import sections
-from align_hooks.messages import Argument, Message, message
-from align_hooks.report.blocks import Block, Blocks, Box, Code, Facts, Fold, Heading, Items, Line, Medium, Section, Table, fact_text
+from align_hooks.messages import Argument, Message
+from align_hooks.report.blocks import Blocks
 
 STYLES = {kind: dict(line.split(": ") for line in lines) for kind, lines in sections(Path(__file__).with_name("styles.txt")).items()}
 
@@ -70,44 +70,6 @@ class Document:
     def everything(self) -> Blocks:
         """All blocks in the order of a text."""
         return [*self.blocks, *self.aside, *self.sections]
-
-
-def of_page(blocks: Iterable[Block]) -> list[Block]:
-    """Return the blocks that a page shows."""
-    return [block for block in blocks if Medium.PAGE in block.on]
-
-
-def of_text(medium: Medium, blocks: Iterable[Block]) -> Iterator[Line | Code | Table]:
-    """Yield what a medium of text prints: every other block as lines."""
-    for block in blocks:
-        if medium not in block.on:
-            continue
-        match block:
-            case Line() | Code() | Table():
-                yield block
-            case Heading():
-                yield Line(block.text, "bold", 0)
-            case Facts():
-                yield Line(block.text)
-            case Box():
-                yield Line(fact_text(block.label, block.text))
-            case Fold():
-                yield from (Line(block.summary, "bold", 0), *of_text(medium, block.blocks))
-            case Section():
-                yield from of_text(medium, block.blocks)
-            case Items():
-                yield from lines_of(block)
-            case _:
-                raise TypeError(f"{type(block).__name__} is of a page alone")
-
-
-def lines_of(items: Items) -> Iterator[Line]:
-    """Yield the first lines under their head, and the number of the others."""
-    if items.lines and items.head is not None:
-        yield Line(items.head, "bold", 0)
-    yield from (Line(each, items.style, items.indent) for each in items.lines[: items.most])
-    if items.most is not None and len(items.lines) > items.most:
-        yield Line(message(items.more, count=len(items.lines) - items.most), indent=items.indent)
 
 
 def style_of(result: Enum) -> str:

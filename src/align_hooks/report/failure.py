@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
-from align_hooks.report.blocks import Line, Medium, parts_of
+from align_hooks.report.blocks import Line, Medium, of_text, parts_of
 from align_hooks.report.comparison import conclusion
 from align_hooks.report.console import plain
-from align_hooks.report.document import of_text
 
 
 def failure(comparison: ComparisonResult, allowed: Sequence[Verdict], command: str, page: str | None) -> str:

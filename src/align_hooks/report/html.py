@@ -27,9 +27,9 @@ from align_hooks.messages import CHINESE, ENGLISH, Argument, Message, message, r
 from align_hooks.messages.catalogue import template
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report import plots
-from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Plots, Section, Special, parts_of
+from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Plots, Section, Special, of_page, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.document import Document, of_page, style_of
+from align_hooks.report.document import Document, style_of
 from align_hooks.report.findings import shown
 from align_hooks.report.glossary import WORDS
 

@@ -75,7 +75,7 @@ def text(value: Any) -> str:
 
 def encoded(value: Any, shapes: Shapes) -> Any:
     """Return a value as JSON holds it."""
-    if shape := shapes.get(type(value)):
+    if shape := next((shapes[each] for each in type(value).__mro__ if each in shapes), None):
         return shape.of(value, shapes)
     if isinstance(value, Judgement):
         return value.text

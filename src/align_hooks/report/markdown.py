@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import Cell, Code, Line, Medium, Table, parts_of
+from align_hooks.report.blocks import Cell, Code, Line, Medium, Table, of_text, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.document import Document, of_text
+from align_hooks.report.document import Document
 
 CELL, LINE = 200, 1000
 """The most letters of a cell, and of a line, whose commands are to be copied."""
