@@ -51,7 +51,7 @@ class Line(Block):
     """What a terminal prints between ``word`` and ``text``."""
 
     @property
-    def said(self) -> Argument:
+    def full_text(self) -> Argument:
         """The paragraph with its first word."""
         return self.text if self.word is None else fact_text(self.word, self.text)
 
@@ -125,7 +125,7 @@ class Cell:
     note: Argument = None
     """Small text below the cell's own."""
     aside: str = ""
-    """Small text that a page alone shows."""
+    """Small text on a page; no text has it."""
 
     @classmethod
     def of(cls, content: Argument | Cell) -> Cell:
@@ -172,7 +172,7 @@ class Fold(Block):
 
 @dataclass(frozen=True, slots=True)
 class Section(Block):
-    """Blocks with a head of their own on a page; a text prints them alone."""
+    """Blocks with a head of their own on a page; a text leaves the head out."""
 
     id: str
     """Address on the page."""
@@ -197,7 +197,7 @@ class Plots(Block):
 
 @dataclass(frozen=True, slots=True)
 class Special(Block):
-    """A block of one report alone, with a macro of ``web/special.html``."""
+    """A block of one report, with a macro of ``web/special.html``."""
 
     macro: str
     make: Callable[[], Data]
@@ -233,7 +233,7 @@ def of_text(medium: Medium, blocks: Iterable[Block]) -> Iterator[Line | Code | T
             case Items():
                 yield from lines_of(block)
             case _:
-                raise TypeError(f"{type(block).__name__} is of a page alone")
+                raise TypeError(f"{type(block).__name__} is of pages")
 
 
 def lines_of(items: Items) -> Iterator[Line]:

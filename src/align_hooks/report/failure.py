@@ -21,7 +21,7 @@ def _lines(comparison: ComparisonResult, allowed: Sequence[Verdict], command: st
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))
     for block in of_text(Medium.MARKDOWN, conclusion(comparison)):
-        yield from parts_of(block.said) if isinstance(block, Line) else ()
+        yield from parts_of(block.full_text) if isinstance(block, Line) else ()
     yield message("failure.command", command=command)
     if page is not None:
         yield message("failure.page", path=page)

@@ -28,7 +28,7 @@ def document(
     decode: Callable[[list[int]], str] | None = None,
 ) -> Document:
     """Return the report; ``decode`` makes text of ids."""
-    blocks = [*outlying(numbers), *common_ids(shared, decode), *alone(isolated), table(numbers)]
+    blocks = [*outlying(numbers), *common_ids(shared, decode), *commands_of(isolated), table(numbers)]
     count = max((number.steps for number in numbers), default=0)
     if count < asked:
         blocks.append(Line(message("frozen.fewer", count=count, asked=asked), "dim"))
@@ -50,7 +50,7 @@ def common_ids(shared: Sequence[Shared], decode: Callable[[list[int]], str] | No
         yield Line(message("frozen.shared_id", id=named, elsewhere=token.elsewhere, count=token.steps), "red")
 
 
-def alone(isolated: Sequence[IsolatedStep]) -> Iterator[Block]:
+def commands_of(isolated: Sequence[IsolatedStep]) -> Iterator[Block]:
     """Yield the samples of each outlying step, and the commands that run it by itself."""
     for each in isolated:
         yield Items([message("departure.text", row=row, text=text) for row, text in enumerate(each.samples)], indent=2 * STEP)

@@ -36,7 +36,7 @@ def lines_of(block: Line | Code | Table) -> Iterator[str]:
     """Yield the lines of a block; a paragraph is an item of a list, with its commands below."""
     match block:
         case Line():
-            words, *commands = parts_of(block.said)
+            words, *commands = parts_of(block.full_text)
             yield f"- {escaped(words, LINE)}"
             yield from (f"  - {code(rendered(command))}" for command in commands)
         case Code():

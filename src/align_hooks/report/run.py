@@ -53,7 +53,7 @@ def holdings(health: Health) -> Table:
 
 
 def sections(health: Health) -> Iterator[Section]:
-    """Yield what a page alone shows: curves, ranks and configuration."""
+    """Yield what only a page shows: curves, ranks and configuration."""
     if health.curves:
         nav = message("page.nav_curves")
         yield Section(
