@@ -75,7 +75,7 @@ IMPORTED_ONLY_BY = {
     "wrapt": "hooking",
     "xxhash": "record.format.digests",
     "rich": "cli report",
-    "jinja2 markupsafe vl_convert": "report.frame",  # the html extra: the terminal's report needs none of it
+    "jinja2 markupsafe vl_convert": "report.html",  # the html extra: the terminal's report needs none of it
     "tree_sitter": "configuration.bash",  # and the tables of the CheckList, and what judges by them, read no language
     "tree_sitter_bash": "configuration.bash",
     "yaml": "configuration.yaml_files",
@@ -83,7 +83,7 @@ IMPORTED_ONLY_BY = {
     "align_hooks.torch_side": "torch_side",
     "align_hooks.ms_side": "ms_side",
     THIRD: "oracle cli.arbitrate",
-    "align_hooks.report.frame": "report.page report.run_page report.check_page report.watch_page",
+    "align_hooks.report.html": "report.comparison_page cli.check cli.files cli.show cli.watch",
     "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.family_match",
 }
 """Library or package to the packages and modules that import it."""
@@ -221,7 +221,7 @@ IMPORTS_OF_OURS = {
         comparison.control_band.watching comparison.optimizer.zero_lr
         checklist.canonical_values checklist.edits checklist.lookup checklist.judge checklist.result checklist.row checklist.uncovered
         scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
-        record.inventory record.format.layout record.format.schema record.write.atomic
+        record.inventory record.batch_statistics record.format.layout record.format.schema record.read.problems record.write.atomic
     """,
 }
 """Package to all that it imports of ours: ``comparison`` knows a run and nothing that writes one, ``report`` only what is reported."""

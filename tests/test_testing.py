@@ -10,9 +10,10 @@ import pytest
 import align_hooks
 from align_hooks import Verdict, open_run
 from align_hooks.errors import AlignHooksError, RecordError
-from align_hooks.messages import rendered
+from align_hooks.messages import message, rendered
 from align_hooks.record.distill import distill
-from align_hooks.report.text import describe
+from align_hooks.report.blocks import fact_text
+from align_hooks.report.findings import describe
 from align_hooks.testing import assert_aligned
 from golden.write import other_forward
 from synthetic import Synthetic, grown, scalars_only
@@ -76,8 +77,8 @@ def test_a_failure_says_what_a_log_needs(here: Path) -> None:
     first, worst = lines[0], comparison.first.findings[0]
     assert first.startswith(rendered(comparison.verdict)) and rendered(comparison.first.title) in first
     assert lines[1].strip() == rendered(describe(worst)) and "×" in lines[1]
-    assert any(words("terminal.likely", cause=comparison.blame.likely[0]) in line for line in lines)
-    assert any(words("terminal.next", what=comparison.next) in line for line in lines)
+    assert any(rendered(fact_text(message("page.likely"), comparison.blame.likely[0])) in line for line in lines)
+    assert any(rendered(fact_text(message("page.next"), comparison.next)) in line for line in lines)
     assert lines[-1].strip() == words("failure.command", command=f"align-hooks compare {here / 'reference.zip'} {here / 'faulty'}")
     assert len(lines) < 12
 

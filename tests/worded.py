@@ -1,11 +1,18 @@
-"""What messages say, for tests: their ids and arguments, and no words."""
+"""What messages and reports say, for tests."""
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console
 
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.messages import Argument, Joined, Message, message, rendered
+from align_hooks.report.blocks import Block
+from align_hooks.report.console import print_blocks, print_document
+from align_hooks.report.document import Document
 
 
 def messages(*values: object) -> Iterator[Message]:
@@ -38,3 +45,10 @@ def words(id: str, **arguments: Argument) -> str:
 def result(name: str, status: Status, summary: str = "", findings: tuple[Finding, ...] = ()) -> StageResult:
     """How the stage of a name came out."""
     return StageResult(next(stage for stage in LADDER if stage.name == name), status, summary, findings)
+
+
+def on_terminal(report: Document | Iterable[Block], width: int = 80, **options: Any) -> str:
+    """What a terminal shows of a report."""
+    console = Console(file=(text := io.StringIO()), width=width, **options)
+    print_document(report, console) if isinstance(report, Document) else print_blocks(report, console)
+    return text.getvalue()

@@ -84,7 +84,7 @@ class Comparison(verdict.ComparisonResult):
 
     def to_dict(self) -> JsonObject:
         """Return what ``align-hooks compare --json`` writes (docs/json.md), as dicts, lists, strings and numbers."""
-        from align_hooks.report.machine import as_json
+        from align_hooks.report.json import as_json
 
         runs = {"reference": str(self.reference.path), "candidate": str(self.candidate.path)}
         return dict(as_json(self, align_hooks=__version__, **runs))
@@ -104,8 +104,8 @@ class Comparison(verdict.ComparisonResult):
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page of ``align-hooks compare --html``; raises AlignHooksError without the extra ``html``, OSError as files do."""
         with needing("html", "a page"):
-            from align_hooks.report.page import page
-        output.write(Path(path), page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
+            from align_hooks.report.comparison_page import comparison_page
+        output.write(Path(path), comparison_page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
 
 
 def _plain(value: Value) -> str | bool | int | float | None:

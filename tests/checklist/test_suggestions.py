@@ -14,7 +14,7 @@ from align_hooks.configuration.megatron import CHOICES, FLAGS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, Configuration, Value
 from align_hooks.messages import Message, Side, all_of, message, rendered, terms
-from align_hooks.report.check_text import headline
+from align_hooks.report.check import headline
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, checked, megatron, mindformers, row, to_change
 from chosen import slow
 

@@ -17,7 +17,8 @@ from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
 from align_hooks.messages import rendered
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.check_machine import check_as_json
+from align_hooks.report.check_json import JSON
+from align_hooks.report.json import as_json
 from checklist.exercises import flags, keys, megatron, mindformers, mindformers_tree, row, to_change
 from checklist.test_closed_loop import differing, without_advice
 
@@ -57,7 +58,7 @@ def test_a_pair_is_told_as_the_table_says(case: Told) -> None:
     by_hand = {one.row.id: rendered(one.by_hand) for one in ones if one.outcome is RowOutcome.BY_HAND}
     told = {one.row.id: (one.outcome.value, by_hand.get(one.row.id) or to_change(one)) for one in ones}
     assert {name: ": ".join(filter(None, parts)) for name, parts in told.items()} == case.rows
-    assert json.loads(json_text(check_as_json(checklist, align_hooks="1")))["rows"]
+    assert json.loads(json_text(as_json(checklist, JSON, align_hooks="1")))["rows"]
 
 
 @CASES

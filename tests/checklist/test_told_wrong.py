@@ -1,18 +1,17 @@
 """What ``check`` once told wrong of real pairs: a difference that was none, one that it did not see, advice that did not mend it."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from align_hooks.checklist.result import check
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.source import read
 from align_hooks.messages import message
-from align_hooks.report.check_text import in_absent_file, render_check
+from align_hooks.report.check import document, in_absent_file
 from checklist.exercises import NEW, OLD, megatron, mindformers
+from worded import on_terminal
 
 SEEDS = "seed (1234 against 42): it decides the first weights where none are loaded, and the order of data that are shuffled"
 REPORTS: dict[str, tuple[tuple[str, dict[str, Any]], tuple[str, dict[str, Any]], tuple[str, ...], tuple[str, ...]]] = {
@@ -32,9 +31,7 @@ REPORTS: dict[str, tuple[tuple[str, dict[str, Any]], tuple[str, dict[str, Any]],
 @pytest.mark.parametrize("case", REPORTS)
 def test_a_report_says_it_in_few_lines(case: str) -> None:
     (style, flags), (other, keys), there, away = REPORTS[case]
-    console = Console(file=io.StringIO(), width=200)
-    render_check(check(megatron(style, flags), mindformers(other, keys)), console)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = on_terminal(document(check(megatron(style, flags), mindformers(other, keys))), 200)
     assert [words for words in there if words not in printed] == [] and [words for words in away if words in printed] == [], printed
 
 

@@ -13,7 +13,7 @@ from align_hooks.configuration.megatron import ARGUMENTS, read_command
 from align_hooks.configuration.recorded import recorded
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS
 from align_hooks.messages import message
-from align_hooks.report.check_text import headline
+from align_hooks.report.check import headline
 from checklist.exercises import EXPERTS, NEW, OLD, megatron, mindformers
 from worded import messages
 

@@ -3,7 +3,6 @@
 The values are those that the code looks up: each lookup of a check is noted.
 """
 
-import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
 from align_hooks.checklist import result
 from align_hooks.checklist.canonical_values import UNSET
@@ -26,11 +24,13 @@ from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
 from align_hooks.messages import message
-from align_hooks.report.check_machine import check_as_json
-from align_hooks.report.check_page import check_page
-from align_hooks.report.check_text import render_check
+from align_hooks.report.check import document
+from align_hooks.report.check_json import JSON
+from align_hooks.report.html import page
+from align_hooks.report.json import as_json
 from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree, row
 from chosen import slow_but
+from worded import on_terminal
 
 MINDSPEED = "mindspeed"
 STYLES = (OLD, NEW, EXPERTS, LATENT, MINDSPEED)
@@ -149,9 +149,10 @@ def _value(sides: Pair, setting: Setting) -> object:
 
 def reported(checklist: Checklist, candidate: Path) -> None:
     """Write every report of a check."""
-    render_check(checklist, Console(file=io.StringIO(), width=80), everything=True)
-    assert json.dumps(check_as_json(checklist))
-    assert check_page(checklist, "1")
+    report = document(checklist, everything=True)
+    assert on_terminal(report)
+    assert json.dumps(as_json(checklist, JSON))
+    assert page(report, "1")
     if checklist.sides[1].framework == MINDFORMERS:
         with suppress(ConfigurationError):
             fixed(str(candidate), checklist)

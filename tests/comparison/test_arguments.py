@@ -25,8 +25,8 @@ from align_hooks.oracle.inputs import refuse_unknown
 from align_hooks.quantities.weights import UNKNOWN, unknown_of
 from align_hooks.record.format import layout
 from align_hooks.record.format.schema import Facts, OptimizerFacts, ParameterGroup, Training
+from align_hooks.report.comparison import to_change
 from align_hooks.report.configuration import models
-from align_hooks.report.text import to_change
 from comparison.conftest import Compared
 from comparison.test_blame import bent, noisy, tokens
 from synthetic import CONFIG, Synthetic, begun, tensors, whole_shards

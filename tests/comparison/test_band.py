@@ -288,10 +288,11 @@ def test_what_is_no_repeat_is_refused(runs: list[Run], tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_job_that_runs_is_read_again_by_itself(runs: list[Run]) -> None:
-    from align_hooks.report.watch_page import MOST, watch_page
+    from align_hooks.report.html import page
+    from align_hooks.report.watch import MOST, document
 
     watch = seen(runs, runs[3])
-    running, ended = (watch_page(watch, "runs/candidate", outcome, None, "0", 10) for outcome in (None, Watched.STAYED))
+    running, ended = (page(document(watch, "runs/candidate", outcome, every=10), "0") for outcome in (None, Watched.STAYED))
     assert '<meta http-equiv="refresh" content="10">' in running
     assert 'http-equiv="refresh"' not in ended
     assert max(len(curve.steps) for curve in watch.curves(MOST)) <= MOST + 1

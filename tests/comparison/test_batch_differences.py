@@ -14,7 +14,7 @@ from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side, message
 from align_hooks.record.batch_statistics import side_by_side, statistics_of
 from align_hooks.record.format.missing_batch import MissingBatchReason
-from align_hooks.report.text import blamed
+from align_hooks.report.comparison import blamed
 from comparison.conftest import Compared, asking, stage
 from synthetic import ROWS, SEQUENCE, STEPS, Synthetic, batch
 from worded import arguments, ids
@@ -207,7 +207,7 @@ def test_a_loss_function_that_weighs_otherwise_is_named_beside_its_objective(com
     assert (outcome.first.name, outcome.blame.place) == ("step-0 loss", FaultLocation.NORMALISATION)
     assert arguments("first_loss.weighs_otherwise", outcome.blame.suspects[0].what)["side"] is Side.CANDIDATE
     assert stage(outcome, "self-check").status is Status.SAME
-    assert "first_loss.weighs_otherwise" in ids(*blamed(outcome.blame, [outcome.headline]))
+    assert "first_loss.weighs_otherwise" in ids(*(facts.text for facts in blamed(outcome, outcome.blame, [outcome.headline])))
 
 
 def test_a_count_that_fits_no_mask_is_noted_where_all_agrees(compared: Compared, candidate: Synthetic) -> None:

@@ -1,6 +1,5 @@
 """``align-hooks compare`` as a shell calls it: exit codes, and a report that fits 80 columns."""
 
-import io
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.curves import values
@@ -22,12 +20,13 @@ from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
-from align_hooks.report.text import SETTINGS, parts_of, render
-from align_hooks.report.text import SHOWN as FINDINGS
+from align_hooks.report.blocks import parts_of
+from align_hooks.report.comparison import SETTINGS, document
+from align_hooks.report.comparison import SHOWN as FINDINGS
 from comparison.conftest import Compared, with_one_more
 from invoked import command
 from synthetic import SHAPES, Synthetic, by_hand, grown, row, scalars_only
-from worded import ids, result, words
+from worded import ids, on_terminal, result, words
 
 
 def begins(text: str, headline: Argument, verdict: Verdict = Verdict.DIVERGED) -> bool:
@@ -170,9 +169,7 @@ def wide_pair(compared: Compared) -> Callable[[str], ComparisonResult]:
 
 
 def printed(comparison: ComparisonResult, **options: object) -> str:
-    text = io.StringIO()
-    render(comparison, Console(file=text, width=80, **options))  # type: ignore[arg-type]
-    return text.getvalue()
+    return on_terminal(document(comparison), **options)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

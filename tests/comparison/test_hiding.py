@@ -18,7 +18,7 @@ from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError
 from align_hooks.messages import Argument, Side, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
-from align_hooks.report.text import to_change
+from align_hooks.report.comparison import to_change
 from chosen import every
 from comparison.conftest import HONEST, Compared, asking, scale, scale_row, stage
 from synthetic import HONEST_SKETCHED, NAMES, STEPS, Synthetic, row, scalars_only

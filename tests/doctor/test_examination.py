@@ -12,10 +12,11 @@ from align_hooks.cli import app
 from align_hooks.doctor.examination import Examination, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
-from align_hooks.report.doctor_text import WIDTH, judged, lines
+from align_hooks.report.examination import judged, report
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
 from started import scrubbed, write
+from worded import on_terminal
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 CPU = {"ALIGN_HOOKS_DEVICE": "cpu"}
@@ -55,6 +56,14 @@ def made(tmp_path: Path) -> Made:
     return make
 
 
+WIDTH = 80
+
+
+def lines(examination: Examination, *, everything: bool = False) -> list[str]:
+    """What a terminal shows."""
+    return on_terminal(report(examination, everything=everything), WIDTH).splitlines()
+
+
 def _module(targets: list[str]) -> str:
     """A module that has these functions and methods."""
     owners: dict[str, list[str]] = {}
@@ -74,7 +83,7 @@ def examined(environment: Mapping[str, str], given: str | None = None, **variabl
 def test_ready(made: Made) -> None:
     examination = examined(made(), **CPU, CUDA_DEVICE_MAX_CONNECTIONS="1")
     assert (examination.problems, examination.exit_code, examination.ready) == ((), 0, ["Megatron-LM", "MindFormers"])
-    assert judged(examination) == ("ready", "bold green", "Megatron-LM and MindFormers")
+    assert (judged(examination).word, judged(examination).text) == ("ready", "Megatron-LM and MindFormers")
     text = "\n".join(lines(examination))
     found = f"{len(TORCH_HOOKS)} of {len(TORCH_HOOKS)} patch points found"
     assert all(part in text for part in (found, "megatron-core 0.16.0", "  CUDA_DEVICE_MAX_CONNECTIONS=1")), text

@@ -3,7 +3,6 @@
 ``python tests/golden/write.py`` writes them again; look at the difference before it is committed.
 """
 
-import io
 import re
 import sys
 import tempfile
@@ -16,7 +15,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
-from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.control_band.signed_drift import SignedDrift
@@ -24,12 +22,13 @@ from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.record.format.norms import squared_sum
+from align_hooks.report.comparison import document
+from align_hooks.report.comparison_page import comparison_page
 from align_hooks.report.failure import failure
 from align_hooks.report.junit import junit
 from align_hooks.report.markdown import markdown
-from align_hooks.report.page import page
-from align_hooks.report.text import render
 from synthetic import NAMES, Synthetic, adamw, grown, optimizer
+from worded import on_terminal
 
 HERE = Path(__file__).parent
 WIDTH = 1000
@@ -103,13 +102,6 @@ def comparisons() -> dict[str, ComparisonResult]:
 # ---- how it reads
 
 
-def on_terminal(comparison: ComparisonResult) -> str:
-    """The report of a terminal without colours."""
-    text = io.StringIO()
-    render(comparison, Console(file=text, width=WIDTH))
-    return text.getvalue()
-
-
 class Read(HTMLParser):
     """The lines that a reader of one language sees on a page, what is folded away included, and what a screen reader is told."""
 
@@ -151,7 +143,7 @@ class Read(HTMLParser):
 
 def on_page(comparison: ComparisonResult, language: str) -> str:
     """The text of a page in a language."""
-    return "\n".join(Read(page(comparison, "VERSION"), language).lines)
+    return "\n".join(Read(comparison_page(comparison, "VERSION"), language).lines)
 
 
 COMMAND = "align-hooks compare reference.zip runs/candidate"
@@ -164,12 +156,12 @@ def as_failure(comparison: ComparisonResult) -> str:
 
 
 RENDERERS: dict[str, Callable[[ComparisonResult], str]] = {
-    "terminal_en.txt": on_terminal,
+    "terminal_en.txt": lambda comparison: on_terminal(document(comparison), WIDTH),
     "page_en.txt": partial(on_page, language="en"),
     "page_zh_CN.txt": partial(on_page, language="zh"),
     "failure_en.txt": as_failure,
     "junit_en.txt": partial(junit, command=COMMAND),
-    "markdown_en.txt": partial(markdown, drifts=DRIFTS, command=COMMAND),
+    "markdown_en.txt": lambda comparison: markdown(document(comparison, drifts=DRIFTS, command=COMMAND)),
 }
 """The file of each renderer and language."""
 

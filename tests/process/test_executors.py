@@ -14,7 +14,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.process.executors import executor_of
 from align_hooks.process.work import WorkPool
-from align_hooks.report.machine import as_json
+from align_hooks.report.json import as_json
 from chosen import slow
 from synthetic import Synthetic
 

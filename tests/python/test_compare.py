@@ -17,7 +17,7 @@ from align_hooks.comparison import pipeline, verdict
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.extras import installing
 from align_hooks.messages import rendered, with_commands
-from align_hooks.report.machine import as_json
+from align_hooks.report.json import as_json
 from golden.write import other_forward
 from invoked import command
 from synthetic import NAMES, Synthetic, grown

@@ -26,7 +26,7 @@ from align_hooks.process.storage import ALLOWED
 from align_hooks.record.inventory import bytes_by_kind, holdings
 from align_hooks.record.verify import verify
 from align_hooks.replay.weights import open_weights
-from align_hooks.report.machine import as_json
+from align_hooks.report.json import as_json
 from align_hooks.settings import Settings
 from chosen import slow
 from invoked import invoke

@@ -17,9 +17,10 @@ from align_hooks.comparison.health import Health, health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.record.inventory import holdings, not_whole
-from align_hooks.report.check_page import check_page
-from align_hooks.report.page import page
-from align_hooks.report.watch_page import watch_page
+from align_hooks.report import check as check_report
+from align_hooks.report import watch as watch_report
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.html import page
 from checklist.exercises import OLD, megatron, mindformers
 from synthetic import STEPS, Synthetic, batch, row, tensors
 
@@ -147,7 +148,7 @@ def healthy(run: Synthetic, path: Path) -> Health:
 
 @pytest.fixture(scope="session")
 def text(diverged: ComparisonResult) -> str:
-    return page(diverged, "1.2.3")
+    return comparison_page(diverged, "1.2.3")
 
 
 def checked() -> Checklist:
@@ -158,7 +159,7 @@ def checked() -> Checklist:
 
 @pytest.fixture(scope="session")
 def check_text() -> str:
-    return check_page(checked(), "1.2.3")
+    return page(check_report.document(checked(), everything=True), "1.2.3")
 
 
 @pytest.fixture(scope="session")
@@ -169,7 +170,7 @@ def watch_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     watch = JobWatch(runs[0], runs[1:])
     for one in drifting.recorded(folder / "job", drifting.differences(3, hard=hard) + 0.1).rows[:300]:
         watch.see(one)
-    return watch_page(watch, "runs/candidate", None, None, "1.2.3", 3600)
+    return page(watch_report.document(watch, "runs/candidate", None, every=3600), "1.2.3")
 
 
 @dataclass

@@ -1,20 +1,18 @@
 """Who is right, as a terminal and as JSON say it."""
 
-import io
 import json
 import math
 
 import pytest
-from rich.console import Console
 
 from align_hooks.comparison.arbitration import Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance, choice, distance
 from align_hooks.comparison.finding import Finding, when
 from align_hooks.messages import Side, message, rendered
 from align_hooks.messages.catalogue import CHINESE
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.arbitration_machine import arbitration_as_json
-from align_hooks.report.arbitration_text import headline, remarks, render_arbitration
-from worded import words
+from align_hooks.report.arbitration import JSON, document, headline, remarks
+from align_hooks.report.json import as_json
+from worded import on_terminal, words
 
 HOSTILE = "model.layers.0.[red]\x1b[31m"
 
@@ -31,19 +29,17 @@ def made(*points: tuple[str, float, float], **changes: object) -> Arbitration:
     return Arbitration(0, tuple(judged), **given)  # type: ignore[arg-type]
 
 
-def on_terminal(arbitration: Arbitration, width: int = 100) -> str:
-    stream = io.StringIO()
-    render_arbitration(arbitration, Console(file=stream, width=width, force_terminal=False))
-    return stream.getvalue()
+def printed(arbitration: Arbitration, width: int = 100) -> str:
+    return on_terminal(document(arbitration), width)
 
 
 def told(arbitration: Arbitration) -> str:
     """What a terminal shows, as one line."""
-    return " ".join(on_terminal(arbitration).split())
+    return " ".join(printed(arbitration).split())
 
 
 def test_the_first_line_is_who_where_and_by_how_much() -> None:
-    text = on_terminal(made(("model.norm", 1e-7, 1e-7), ("lm_head", 1e-7, 1e-3)))
+    text = printed(made(("model.norm", 1e-7, 1e-7), ("lm_head", 1e-7, 1e-3)))
     first, *_ = text.splitlines()
     assert first.startswith(f"{rendered(Ruling.CANDIDATE_WRONG)}: ")
     assert "lm_head, step 0 (iteration 1)" in first
@@ -76,20 +72,20 @@ def test_settings_doubts_and_notes_are_shown() -> None:
 def test_a_router_is_counted_in_tokens_and_an_estimate_is_marked() -> None:
     router = JudgedPoint("model.layers.0.mlp.gate", PointKind.CHOICE, {Side.CANDIDATE: choice(40, 512, 0, compute_type="float32")})
     estimated = JudgedPoint("lm_head", PointKind.GRADIENT, {side: away(1e-3, estimated=True) for side in Side})
-    text = on_terminal(Arbitration(0, (router, estimated), True, {}))
+    text = printed(Arbitration(0, (router, estimated), True, {}))
     assert "the candidate gives 40 tokens to other experts" in " ".join(text.split())
     assert "~8.39e+03" in text
 
 
 def test_hostile_names_are_shown_as_themselves() -> None:
-    text = on_terminal(made((HOSTILE, 1e-7, 1.0)))
+    text = printed(made((HOSTILE, 1e-7, 1.0)))
     assert "\x1b" not in text
     assert "[red]" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    text = on_terminal(made(*((f"model.layers.{layer}.self_attn.kv_a_proj_with_mqa", 1e-7, 1e-3) for layer in range(30))), width)
+    text = printed(made(*((f"model.layers.{layer}.self_attn.kv_a_proj_with_mqa", 1e-7, 1e-3) for layer in range(30))), width)
     assert max(map(len, text.splitlines())) <= width
     assert text.count("kv_a") >= 12
 
@@ -103,7 +99,7 @@ def test_it_is_said_in_chinese_too() -> None:
 
 def test_json_has_all_of_it_strictly() -> None:
     said = made(("model.norm", 1e-7, math.nan), ("lm_head", 1e-7, math.inf))
-    table = json.loads(json_text(arbitration_as_json(said, reference="a")), parse_constant=lambda name: pytest.fail(name))
+    table = json.loads(json_text(as_json(said, JSON, reference="a")), parse_constant=lambda name: pytest.fail(name))
     assert (table["ruling"], table["exit_code"], table["reference"]) == ("candidate wrong", 1, "a")
     assert [point["point"] for point in table["points"]] == ["model.norm", "lm_head"]
     assert table["points"][0]["candidate"]["error"] == "nan"

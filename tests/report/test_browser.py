@@ -14,9 +14,10 @@ from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import message, rendered
 from align_hooks.messages.catalogue import CHINESE
-from align_hooks.report.page import page
-from align_hooks.report.run_page import run_page
-from align_hooks.report.text import parts_of
+from align_hooks.report.blocks import parts_of
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.html import page
+from align_hooks.report.run import document
 from chosen import slow
 from report.conftest import FAULT, HOSTILE, Open, Opened, Pairs, assert_inert, drawn, healthy, model, planted, renamed
 from worded import words
@@ -66,7 +67,7 @@ def test_the_culprit_is_in_the_first_screen(opened: Open, text: str, javascript:
     assert box is not None
     assert box["y"] + box["height"] < 800
     assert visible(result, "#verdict-title").startswith(rendered(Verdict.DIVERGED))
-    assert words("stage.gradients") in visible(result, "#verdict-title")
+    assert FAULT in visible(result, "#verdict-title")
 
 
 @pytest.mark.slow
@@ -84,7 +85,7 @@ def test_what_scrolls_sideways_on_a_telephone_says_so(opened: Open, text: str) -
 def test_two_thousand_tensors_and_five_thousand_steps_are_drawn_with_little_work(opened: Open, large: ComparisonResult) -> None:
     assert sum("." in finding.name for stage in large.stages for finding in stage.findings if stage.name == "gradients") == 2001
     assert len(large.curves[0].steps) == 5000
-    text = page(large, "1.2.3")
+    text = comparison_page(large, "1.2.3")
     assert len(text) < 3 * MEGABYTE
     result = opened(text, counted=True)
     whole = drawn(result)
@@ -160,7 +161,7 @@ def test_configurations_show_what_differs_and_on_demand_all(opened: Open, compar
     reference = model(1, 12)
     candidate = planted(reference, "lm_head.weight")
     candidate.model |= {"rms_norm_eps": 1e-6}
-    result = opened(page(compared(reference, candidate), "1.2.3")).page
+    result = opened(comparison_page(compared(reference, candidate), "1.2.3")).page
     section = result.locator("section[aria-labelledby=configurations]")
     shown = section.locator("tbody tr:not(.group) th:visible")
     assert shown.all_inner_texts() == ["rms_norm_eps ≠"]
@@ -191,7 +192,7 @@ def test_a_link_that_was_followed_already_is_followed_again(whole: Any) -> None:
 def test_a_name_that_looks_like_an_address_is_linked_whole(opened: Open, compared: Pairs) -> None:
     name = "model.layers.0.a=b&c#d 100%41 e.weight"
     reference = renamed(model(1), name)
-    result = opened(page(compared(reference, planted(reference, name)), "1.2.3")).page
+    result = opened(comparison_page(compared(reference, planted(reference, name)), "1.2.3")).page
     result.click(".suspects a")
     assert result.input_value("#filter") == name
     assert result.locator("#tensor-table tbody tr").count() > 1
@@ -278,7 +279,7 @@ def abscissas(figure: Any) -> list[float]:
 def test_lines_go_from_left_to_right_whatever_was_zoomed(opened: Open, request: pytest.FixtureRequest, which: str) -> None:
     """A plot keeps the rows that it knows in their old order, so it is never handed one twice."""
     fixture = request.getfixturevalue(which)
-    whole = drawn(opened(fixture if which == "text" else page(fixture, "1.2.3")))
+    whole = drawn(opened(fixture if which == "text" else comparison_page(fixture, "1.2.3")))
     figure = whole.locator("#plot-loss")
     last = int(figure.locator(".to").input_value())
     for numbers in ((last // 4, last // 2), (0, last), (last // 3, last // 3 + 9), (last, last // 2), None):
@@ -311,7 +312,7 @@ def test_numbers_to_zoom_to_are_kept_within_the_axis(opened: Open, text: str) ->
 def test_what_is_not_finite_is_read_out_as_such(opened: Open, diverged: ComparisonResult) -> None:
     curve = diverged.curves[0]
     odd = replace(curve, candidate=[float("nan"), float("inf"), None, *curve.candidate[3:]])
-    result = opened(page(replace(diverged, curves=(odd,)), "1.2.3"))
+    result = opened(comparison_page(replace(diverged, curves=(odd,)), "1.2.3"))
     drawn(result).locator("#plot-loss .canvas").focus()
     for candidate, difference in (("nan", "NaN"), ("inf", "∞"), ("–", "")):
         result.page.keyboard.press("ArrowRight")
@@ -327,7 +328,7 @@ def test_thinning_keeps_a_spike(opened: Open, large: ComparisonResult) -> None:
     curve = large.curves[0]
     spiky = [value if step != 3210 else (value or 0) * 1.5 for step, value in enumerate(curve.candidate)]
     bent = replace(large, curves=(replace(curve, candidate=spiky),))
-    result = drawn(opened(page(bent, "1.2.3")))
+    result = drawn(opened(comparison_page(bent, "1.2.3")))
     assert "0.5" in result.locator("#plot-loss svg").text_content()  # the difference at that step labels the axis
 
 
@@ -409,7 +410,7 @@ def test_what_agrees_or_was_not_compared_is_a_line_of_the_ladder(whole: Any, div
 
 
 def test_hostile_names_are_inert(opened: Open, hostile: ComparisonResult) -> None:
-    result = opened(page(hostile, "1.2.3"))
+    result = opened(comparison_page(hostile, "1.2.3"))
     whole = drawn(result)
     assert_inert(result)
     assert "{{7*7}}" in visible(whole, ".suspects")
@@ -427,7 +428,7 @@ def test_hostile_names_are_inert(opened: Open, hostile: ComparisonResult) -> Non
 
 
 def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: ComparisonResult) -> None:
-    result = opened(page(aligned, "1.2.3"))
+    result = opened(comparison_page(aligned, "1.2.3"))
     assert visible(drawn(result), "#verdict-title").startswith(rendered(Verdict.ALIGNED))
     assert words("page.closest") in visible(result.page, "#verdict")
     assert result.clean
@@ -436,7 +437,7 @@ def test_an_aligned_pair_says_so_and_how_close_it_came(opened: Open, aligned: Co
 @pytest.mark.slow
 def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
     """No limits, no tensors; nothing of it makes a plot complain."""
-    result = opened(page(compared(model(1, 12), model(2, 12)), "1.2.3"))
+    result = opened(comparison_page(compared(model(1, 12), model(2, 12)), "1.2.3"))
     assert visible(drawn(result), "#verdict-title").startswith(rendered(Verdict.NOT_COMPARABLE))
     assert result.page.locator("#tensors").count() == 0
     assert result.clean
@@ -444,9 +445,9 @@ def test_a_pair_that_cannot_be_compared(opened: Open, compared: Pairs) -> None:
 
 @pytest.mark.slow
 def test_a_run_alone(opened: Open, tmp_path: Path) -> None:
-    result = opened(run_page(healthy(model(2, 40), tmp_path / "run"), "1.2.3"))
+    result = opened(page(document(healthy(model(2, 40), tmp_path / "run")), "1.2.3"))
     whole = drawn(result)
-    assert visible(whole, "#health-title").startswith(rendered(Condition.CLEAN))
+    assert visible(whole, "#verdict-title").startswith(rendered(Condition.CLEAN))
     assert whole.locator(".plot svg").count() == 3
     assert whole.locator("#ranks").count() == 1
     assert Axe().run(whole)["violations"] == []

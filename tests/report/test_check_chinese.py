@@ -1,8 +1,8 @@
 """What the page of a check shows is messages, names and values: no sentence is left in English where its reader reads Chinese."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from itertools import chain
 from pathlib import Path
@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
 
 from align_hooks.checklist.mindformers_models import EVERY, INSTEAD, NOT_IN_GRAPH, ignored, refused
 from align_hooks.checklist.pitfalls import CONTEXT
@@ -26,8 +24,8 @@ from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Joined, Message, message, rendered
 from align_hooks.messages.catalogue import CATALOGUES, CHINESE
 from align_hooks.record.batch_statistics import statistics_of
-from align_hooks.record.format.schema import Table
-from align_hooks.report import check_page, frame
+from align_hooks.report.blocks import Plots, Special
+from align_hooks.report.check import document
 from checklist.exercises import EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.test_records import DECAYS, SPARED, facts
 from checklist.test_told import Told, told
@@ -53,22 +51,23 @@ KEYS = re.compile(
 
 
 def shown(checklist: Checklist) -> list[Argument]:
-    """Everything that the page of a check shows in two languages, by its own template."""
-    arguments: list[Argument] = []
-    environment = Environment(loader=FileSystemLoader(frame.WEB), autoescape=True)
+    """Everything that the page of a check shows."""
+    return [*arguments_in(document(checklist, everything=True))]
 
-    def worded(text: Argument) -> Markup:
-        arguments.append(text)
-        return Markup.escape(rendered(text))
 
-    def render(template: str, data: Table, **content: object) -> str:
-        return environment.get_template(template).render(data="", **content)
-
-    environment.globals |= frame.GLOBALS | {"t": worded}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_page, "render", render)
-        check_page.check_page(checklist, "1")
-    return arguments
+def arguments_in(part: object) -> Iterator[Argument]:
+    """Every text of a part of a document."""
+    if isinstance(part, Special | Plots):
+        yield from arguments_in(part.make())
+    elif isinstance(part, Message | Joined | str | Enum):
+        yield part
+    elif is_dataclass(part):
+        for field in fields(part):
+            if field.name != "aside":  # rows of the guides, which have their names
+                yield from arguments_in(getattr(part, field.name))
+    elif isinstance(part, Mapping | Sequence):
+        for value in part.values() if isinstance(part, Mapping) else part:
+            yield from arguments_in(value)
 
 
 def texts(argument: Argument) -> Iterator[str]:

@@ -8,8 +8,9 @@ from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.configuration.values import SourceLocation, Value
 from align_hooks.messages import rendered
 from align_hooks.record.batch_statistics import BatchStatistics
-from align_hooks.report.check_page import check_page
-from align_hooks.report.page import page
+from align_hooks.report.check import document
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.html import page
 from checklist.exercises import OLD, megatron, mindformers
 from report.conftest import HOSTILE, Open, assert_inert, checked, drawn
 
@@ -32,11 +33,13 @@ def test_the_learning_rate_is_drawn_and_read_out_and_every_row_is_there(opened: 
     figure.locator(".canvas").focus()
     whole.keyboard.press("ArrowRight")
     assert figure.locator(".readout").inner_text().startswith(rendered(when(0)))
-    assert whole.locator("table.checked tbody tr").count() + whole.locator("dl.methods dt").count() == len(checked().checked)
+    assert whole.locator("table.checked tbody tr").count() + whole.locator("section[aria-labelledby=rows] li").count() == len(
+        checked().checked
+    )
 
 
 def test_a_clean_check_says_so(opened: Open) -> None:
-    result = opened(check_page(check(megatron(OLD, {}), mindformers(OLD, {})), "1.2.3"))
+    result = opened(page(document(check(megatron(OLD, {}), mindformers(OLD, {})), everything=True), "1.2.3"))
     assert drawn(result).locator("#verdict-title .chip").inner_text() == rendered(CheckVerdict.CLEAN)
     assert result.clean
 
@@ -49,23 +52,23 @@ def test_hostile_names_are_inert(opened: Open) -> None:
         "lr_schedule.type": Value(HOSTILE, SourceLocation(HOSTILE)),
     }
     bent = replace(candidate, values=values, source=HOSTILE, notes=[HOSTILE])
-    result = opened(check_page(check(megatron(OLD, {}), bent), "1.2.3"))
+    result = opened(page(document(check(megatron(OLD, {}), bent), everything=True), "1.2.3"))
     drawn(result)
     assert_inert(result)
     assert result.clean
 
 
 def test_the_rows_stand_on_the_page_of_a_comparison(opened: Open, aligned: ComparisonResult) -> None:
-    result = opened(page(aligned, "1.2.3", checked()))
+    result = opened(comparison_page(aligned, "1.2.3", checked()))
     assert "rms_norm_eps" in drawn(result).locator("section[aria-labelledby='checklist']").inner_text()
     assert result.clean
-    assert drawn(opened(page(aligned, "1.2.3"))).locator("#checklist").count() == 0
+    assert drawn(opened(comparison_page(aligned, "1.2.3"))).locator("#checklist").count() == 0
 
 
 def test_a_check_of_recorded_batches_draws_its_schedules(opened: Open) -> None:
     """A section of the page is called ``data``; what its script reads is not."""
     side = replace(checked().sides[0], statistics=BatchStatistics([0], rows=4, tokens=8, counted=8))
-    result = opened(check_page(replace(checked(), sides=(side, checked().sides[1])), "1.2.3"))
+    result = opened(page(document(replace(checked(), sides=(side, checked().sides[1])), everything=True), "1.2.3"))
     assert drawn(result).locator("#data").count() == 1
     assert result.page.locator("#plot-learning svg").count() == 1
     assert result.clean

@@ -1,20 +1,19 @@
 """A check on a terminal of any width: what is told to be written can be copied from it."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Scheduled
 from align_hooks.checklist.sides import check
 from align_hooks.messages import rendered
-from align_hooks.report.check_text import broken, render_check, widths
+from align_hooks.report.check import document
+from align_hooks.report.console import broken, widths
 from checklist.exercises import to_change
 from started import write
 from synthetic import LAUNCH
-from worded import words
+from worded import on_terminal, words
 
 HEAD, RATES = words("heading.change"), rendered(Scheduled.LEARNING_RATE)
 CHANGED = {"hidden_size: 64": "hidden_size: 128", "rms_norm_eps: 1.0e-5": "rms_norm_eps: 1.0e-6", "rope_theta": "theta_of_ropes"}
@@ -25,9 +24,8 @@ def test_nothing_of_a_change_is_cut(width: int, tmp_path: Path) -> None:
     text = (LAUNCH / "llama.yaml").read_text()
     for before, after in CHANGED.items():
         text = text.replace(before, after)
-    checklist, out = check(str(LAUNCH / "llama.args"), str(write(tmp_path, text, "other.yaml")), {}), io.StringIO()
-    render_check(checklist, Console(width=width, file=out))
-    lines = out.getvalue().splitlines()
+    checklist = check(str(LAUNCH / "llama.args"), str(write(tmp_path, text, "other.yaml")), {})
+    lines = on_terminal(document(checklist), width).splitlines()
     first = next(index for index, line in enumerate(lines) if HEAD in line)
     tables = lines[first : next(index for index, line in enumerate(lines) if line.startswith(f"  {RATES[:13]}"))]
     assert max(len(line.rstrip()) for line in tables) <= width
@@ -54,8 +52,7 @@ def test_an_absent_model_file_stands_at_the_top_and_is_one_paragraph(tmp_path: P
     )
     yaml = write(tmp_path, text, "model.yaml")
     result = check("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --lr 1e-3 --micro-batch-size 1", str(yaml), {})
-    render_check(result, Console(width=80, file=(out := io.StringIO())))
-    said = out.getvalue()
+    said = on_terminal(document(result))
     assert said.index("config.json") < said.index("may stand in that file") < said.index("hidden_size (64)") < said.index("─")
     assert "candidate does not" not in said
 

@@ -29,8 +29,8 @@ from align_hooks.record.format.storage_limitations import NO_LINKS, NO_LOCKS, NO
 from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.record.read.problems import ProblemKind, distinct
 from align_hooks.record.verify import summary, verify
-from align_hooks.report.run_text import headline
-from align_hooks.report.text import shown
+from align_hooks.report.findings import shown
+from align_hooks.report.run import headline
 from chosen import every
 from evidence.test_logs import megatron, mindformers
 from rewritten import bend, edit, edit_rows

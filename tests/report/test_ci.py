@@ -14,6 +14,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict, decide
 from align_hooks.messages import message, rendered
+from align_hooks.report.comparison import document
 from align_hooks.report.junit import KINDS, junit
 from align_hooks.report.markdown import escaped, markdown
 from golden.write import COMMAND, DRIFTS, comparisons, other_forward
@@ -95,7 +96,7 @@ def test_text_of_a_record_is_neither_markup_nor_a_control_sequence(made: dict[st
     failure = cases(comparison)["match"].find("failure")
     assert failure is not None
     assert failure.attrib["message"].startswith("<b>&\\x1b[2J]]>\\x00 ") and "@everyone #12" in failure.attrib["message"]
-    text = markdown(comparison, DRIFTS, COMMAND)
+    text = markdown(document(comparison, drifts=DRIFTS, command=COMMAND))
     row = next(line for line in text.splitlines() if line.startswith("| match"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 5
     assert "<b>" not in text.replace("\\<b", "") and "@everyone" not in text and "#12" not in text
@@ -110,7 +111,7 @@ def test_what_needs_no_escape_has_none(text: str, expected: str) -> None:
 def test_markdown_is_short_whatever_there_is(made: dict[str, ComparisonResult]) -> None:
     many = [SignedDrift(Metric.LOCAL_NORMS, index * 1e-7, 1e-6, 3, 3, f"kind_{index}") for index in range(100)]
     for comparison in made.values():
-        text = markdown(comparison, [*DRIFTS, *many], COMMAND)
+        text = markdown(document(comparison, drifts=[*DRIFTS, *many], command=COMMAND))
         assert text.count("\n") < 60
         assert text.startswith("### ") and text.endswith("\n")
         assert [line for line in text.splitlines() if len(line) > 1100] == []
@@ -147,7 +148,8 @@ def test_the_options_write_the_files(tmp_path: Path) -> None:
     runs = open_run(reference), open_run(candidate)
     comparison, line = compare(*runs), f"align-hooks compare {reference} {candidate}"
     assert (tmp_path / "c.xml").read_text(encoding="utf-8") == junit(comparison, line)
-    assert (tmp_path / "c.md").read_text(encoding="utf-8") == markdown(comparison, drifts(*runs, comparison.eps), line)
+    made = document(comparison, drifts=drifts(*runs, comparison.eps), command=line)
+    assert (tmp_path / "c.md").read_text(encoding="utf-8") == markdown(made)
 
 
 @pytest.mark.parametrize("pair", [("--junit", "--json"), ("--markdown", "--junit"), ("--html", "--markdown")])

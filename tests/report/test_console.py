@@ -17,7 +17,8 @@ from align_hooks.cli.files import PIPED
 from align_hooks.messages import with_commands
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.report import console
-from align_hooks.report.arbitration_text import render_arbitration
+from align_hooks.report.arbitration import document
+from align_hooks.report.blocks import Line
 from comparison.test_arbitration import arbitration as arbitrated
 from comparison.test_arbitration import judged
 from evidence.test_logs import megatron
@@ -119,7 +120,7 @@ def test_an_examination_fits(tmp_path: Path) -> None:
 def test_an_arbitration_fits() -> None:
     made = io.StringIO()
     points = [judged("model.layers.0.self_attn.core", 1e-7, 1e-2), judged("model.norm", 1e-7, 1e-2)]
-    render_arbitration(arbitrated(*points), Console(file=made, width=PIPED, highlight=False))
+    console.print_document(document(arbitrated(*points)), Console(file=made, width=PIPED, highlight=False))
     sound(made.getvalue())
 
 
@@ -163,4 +164,4 @@ def test_a_table_has_no_blanks_at_the_ends_of_its_lines() -> None:
 
 
 def test_a_control_sequence_shows_as_its_escape() -> None:
-    assert printed(lambda out: console.verdict(out, "failed", "red", "a\x1b[2Jb")) == ["failed: a\\x1b[2Jb"]
+    assert printed(lambda out: console.print_blocks([Line("a\x1b[2Jb", "red", 0, "failed")], out)) == ["failed: a\\x1b[2Jb"]

@@ -9,7 +9,7 @@ from axe_core_python.sync_playwright import Axe
 
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message, with_commands
-from align_hooks.report.page import page
+from align_hooks.report.comparison_page import comparison_page
 from chosen import slow
 from report.conftest import FAULT, Open, drawn
 from worded import words
@@ -39,7 +39,7 @@ def test_long_paths_and_commands_fit_a_telephone(opened: Open, diverged: Compari
     path = "/shared/storage/of/somebody/with_a_long_name/experiments_of_this_year/run_that_is_compared"
     long = replace(diverged, sides=tuple(replace(side, path=path) for side in diverged.sides))
     long = replace(long, next=with_commands(message("page.next"), f"ALIGN_HOOKS_RUN={path} {path}"))
-    whole = drawn(opened(page(long, "1.2.3"), width=width, height=800))
+    whole = drawn(opened(comparison_page(long, "1.2.3"), width=width, height=800))
     assert whole.evaluate("document.documentElement.scrollWidth") <= width
 
 

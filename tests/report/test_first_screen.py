@@ -17,10 +17,11 @@ from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, RunSu
 from align_hooks.messages import Side, message
 from align_hooks.record.format.schema import Facts, Training
 from align_hooks.report import to_change
+from align_hooks.report.blocks import Box
+from align_hooks.report.comparison_page import comparison_page, names_of_differing, weighed
 from align_hooks.report.curve_plots import axis_of
 from align_hooks.report.glance import LEFT, LOWER, MOST, RIGHT, UPPER, glance, nice
 from align_hooks.report.identity import of_runs
-from align_hooks.report.page import page, settings
 from checklist.exercises import OLD, megatron, mindformers
 from report.conftest import FAULT, Open, checked, drawn
 from worded import ids, words
@@ -59,7 +60,7 @@ def test_of_what_is_not_on_record_nothing_is_said() -> None:
 
 def test_both_sides_are_on_the_first_screen(opened: Open, diverged: ComparisonResult) -> None:
     sides = tuple(replace(side, facts=FACTS if number else side.facts) for number, side in enumerate(diverged.sides))
-    result = drawn(opened(page(replace(diverged, sides=sides), "1.2.3")))
+    result = drawn(opened(comparison_page(replace(diverged, sides=sides), "1.2.3")))
     rows = result.locator("#runs tbody tr")
     assert rows.count() == 2
     assert rows.last.bounding_box()["y"] < 150
@@ -71,17 +72,23 @@ def test_both_sides_are_on_the_first_screen(opened: Open, diverged: ComparisonRe
 # ---- what to change
 
 
+def names(change: Box) -> list[object]:
+    """The settings to change."""
+    return [line.parts[0].arguments["label"] for line in change.blocks[0].lines]
+
+
 def test_a_yaml_is_told_its_sections() -> None:
     change = to_change.of_checklist(checked())
-    assert [setting.name for setting in change.settings] == ["rms_norm_eps", "lr_warmup_iters (warmup_steps)"]
-    assert change.text == checked().block
-    assert "rms_norm_eps: 1.0e-06" in change.text
+    assert names(change) == ["rms_norm_eps", "lr_warmup_iters (warmup_steps)"]
+    (text,) = change.blocks[-1].lines
+    assert text == checked().block
+    assert "rms_norm_eps: 1.0e-06" in text
 
 
 def test_megatron_is_told_its_arguments_quoted_for_a_shell() -> None:
     change = to_change.of_checklist(check(mindformers(OLD, {"m.rms_norm_eps": 1e-6}), megatron(OLD, {})))
-    assert change.text == "--norm-epsilon 1e-06"
-    assert ids(change.head) == ["page.add_arguments"]
+    assert change.blocks[-1].lines == ["--norm-epsilon 1e-06"]
+    assert ids(change.blocks[1].text) == ["page.add_arguments"]
     edit = to_change.Edit("Megatron-LM", "data_path", ["a b", "$(rm -r x)"])
     assert to_change.argument(edit) == "--data-path 'a b' '$(rm -r x)'"
 
@@ -90,7 +97,7 @@ def test_what_the_diagnosis_names_comes_first(diverged: ComparisonResult) -> Non
     suspected = replace(diverged, blame=Blame(FaultLocation.CONFIGURATION, (Suspect("lr_warmup_iters", "lr_warmup_iters"),), ()))
     change = to_change.of_comparison(suspected, checked())
     assert change is not None
-    assert [setting.name for setting in change.settings] == ["lr_warmup_iters (warmup_steps)", "rms_norm_eps"]
+    assert names(change) == ["lr_warmup_iters (warmup_steps)", "rms_norm_eps"]
 
 
 def test_nothing_is_to_change_where_all_numbers_agree(aligned: ComparisonResult, diverged: ComparisonResult) -> None:
@@ -103,12 +110,12 @@ def test_the_family_of_a_model_is_nothing_to_change(diverged: ComparisonResult) 
     hidden = Finding("hidden_size", 64, 128, name="hidden_size")
     change = to_change.of_comparison(replace(diverged, settings=[family, hidden]), None)
     assert change is not None
-    assert [setting.name for setting in change.settings] == ["hidden_size"]
+    assert names(change) == ["hidden_size"]
     assert to_change.of_comparison(replace(diverged, settings=[family]), None) is None
 
 
 def test_the_change_can_be_copied(opened: Open, diverged: ComparisonResult) -> None:
-    result = opened(page(diverged, "1.2.3", checked()), permissions=["clipboard-read", "clipboard-write"])
+    result = opened(comparison_page(diverged, "1.2.3", checked()), permissions=["clipboard-read", "clipboard-write"])
     whole = drawn(result)
     whole.click("#change button.copy")
     whole.wait_for_selector(f"#change button.copy:has-text('{words('page.copied')}')")
@@ -119,7 +126,7 @@ def test_the_change_can_be_copied(opened: Open, diverged: ComparisonResult) -> N
 def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: ComparisonResult, aligned: ComparisonResult) -> None:
     """A sentence that advises is no command."""
     for comparison in (diverged, aligned):
-        result = opened(page(comparison, "1.2.3", checked())).page
+        result = opened(comparison_page(comparison, "1.2.3", checked())).page
         assert result.locator("button.copy").count() == result.locator(".paste code").count()
 
 
@@ -128,7 +135,7 @@ def test_only_commands_and_the_change_can_be_copied(opened: Open, diverged: Comp
 
 def test_what_changes_no_result_is_behind_a_line(opened: Open, diverged: ComparisonResult) -> None:
     assert checked().of(RowOutcome.ROUNDING)
-    result = drawn(opened(page(diverged, "1.2.3", checked())))
+    result = drawn(opened(comparison_page(diverged, "1.2.3", checked())))
     section = result.locator("section[aria-labelledby='checklist']")
     assert section.locator("#different").is_visible()
     assert section.locator("#rounding").is_hidden()
@@ -141,13 +148,12 @@ def test_a_setting_that_the_checklist_finds_harmless_does_not_weigh(diverged: Co
         return summary(with_facts(FACTS, training=Training(micro_batch_size=size), model={"rms_norm_eps": eps}))
 
     setting_differences = replace(diverged, sides=(side(2, 1e-5), side(4, 1e-6)))
-    alone = settings(setting_differences, None)
-    assert alone["differing"] == ["rms_norm_eps", "micro_batch_size"]
+    assert names_of_differing(setting_differences, weighed(setting_differences, None)) == ["rms_norm_eps", "micro_batch_size"]
     rounding = check(megatron(OLD, {}), mindformers(OLD, {"runner_config.batch_size": 2}))
     assert "micro_batch_size" in [row.row.id for row in rounding.of(RowOutcome.ROUNDING)]
-    beside = settings(setting_differences, rounding)
-    assert beside["differing"] == ["rms_norm_eps"]
-    assert [row.name for group in beside["beside"] for row in group.rows] == ["micro_batch_size"]
+    groups = weighed(setting_differences, rounding)
+    assert names_of_differing(setting_differences, groups) == ["rms_norm_eps"]
+    assert [row.name for group in groups for row in group.rows if row.differs and not row.weighs] == ["micro_batch_size"]
 
 
 # ---- the loss at a glance
@@ -214,7 +220,7 @@ def test_an_axis_is_plain_until_the_limit_would_be_a_line(furthest: float, is_pl
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_verdict_culprit_change_and_next_come_before_the_curves(opened: Open, diverged: ComparisonResult, width: int, height: int) -> None:
-    whole: Any = drawn(opened(page(diverged, "1.2.3", checked()), width=width, height=height))
+    whole: Any = drawn(opened(comparison_page(diverged, "1.2.3", checked()), width=width, height=height))
     places = (".suspects li >> nth=0", "#change", "#next", "#glance")
     suspect, change, following, losses = (whole.locator(place).bounding_box() for place in places)
     assert FAULT in whole.locator(".suspects li").first.inner_text().replace("\n", "")

@@ -19,13 +19,14 @@ from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Curve, Suspect, Verdict
 from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY
+from align_hooks.report.comparison import suspected
+from align_hooks.report.comparison_page import comparison_page
 from align_hooks.report.configuration import models
 from align_hooks.report.curve_plots import curve_text, is_constant, rounded
-from align_hooks.report.frame import in_both, number, times
+from align_hooks.report.findings import describe, worst
 from align_hooks.report.glossary import slug
-from align_hooks.report.page import page, suspects
+from align_hooks.report.html import in_both, number, times
 from align_hooks.report.tensors import Bin, bin_of, picture, pictures_of, tensor_rows
-from align_hooks.report.text import describe, worst
 from report.conftest import HOSTILE
 from worded import result
 
@@ -59,7 +60,7 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def parsed(hostile: ComparisonResult) -> Parsed:
-    return Parsed(page(hostile, "1.2.3"))
+    return Parsed(comparison_page(hostile, "1.2.3"))
 
 
 def test_the_policy_lets_nothing_through_but_the_pages_own(parsed: Parsed) -> None:
@@ -92,7 +93,7 @@ def test_a_hostile_record_adds_no_element(parsed: Parsed) -> None:
 
 def test_undecodable_text_is_written_all_the_same(aligned: ComparisonResult) -> None:
     sides = (replace(aligned.sides[0], path="runs/\udc80 \u2028 </title>"), aligned.sides[1])
-    text = page(replace(aligned, sides=sides, notes=("\x00\x1b[31m \udcff",)), "1.2.3")
+    text = comparison_page(replace(aligned, sides=sides, notes=("\x00\x1b[31m \udcff",)), "1.2.3")
     text.encode("utf-8")
     assert "</title>" in text
     assert "runs/\\udc80" in text
@@ -100,20 +101,20 @@ def test_undecodable_text_is_written_all_the_same(aligned: ComparisonResult) -> 
 
 def test_whatever_a_comparison_lacks_the_page_stands() -> None:
     bare = ComparisonResult(Verdict.NOT_COMPARABLE, result("match", Status.INCOMPLETE, "nothing was compared"), (), 1e-7)
-    text = page(bare, "1.2.3")
+    text = comparison_page(bare, "1.2.3")
     assert rendered(Verdict.NOT_COMPARABLE) in text
     assert 'id="where"' not in text
     numbers = ((float("nan"), 1.0), (1.0, 0.0), (None, None))
     findings = tuple(Finding("x at step 0 (iteration 1)", error=error, limit=limit, name="a.b", step=0) for error, limit in numbers)
     curve = Curve("loss", [0, 5], [None, float("inf")], [1.0, float("nan")])
     odd = replace(bare, stages=(result("gradients", Status.DIFFERENT, "x", findings),), curves=(curve,))
-    data = json.loads(Parsed(page(odd, "1.2.3")).data)
+    data = json.loads(Parsed(comparison_page(odd, "1.2.3")).data)
     assert data["tensors"]["error"] == ["nan", 1.0]
     assert data["plots"][0]["a"] == [None, "inf"]
 
 
 def test_the_same_comparison_makes_the_same_page(aligned: ComparisonResult) -> None:
-    assert len({re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page(aligned, "1.2.3")) for _ in range(2)}) == 1
+    assert len({re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", comparison_page(aligned, "1.2.3")) for _ in range(2)}) == 1
 
 
 # ---- its parts
@@ -172,11 +173,11 @@ def test_suspects_carry_the_numbers_of_the_stage_that_named_them() -> None:
         result("local norms", Status.DIFFERENT, "", (tensor_finding("a.weight", 50.0), tensor_finding("b.weight", 2.0))),
         result("gradients", Status.DIFFERENT, "", (tensor_finding("a.weight", 5.0),)),
     )
-    suspected = (Suspect("rms_norm_eps", "rms_norm_eps"), Suspect("a.weight", "a.weight"), Suspect("b.weight at step 0", "b.weight"))
-    blame = Blame(FaultLocation.FORWARD, suspected, ())
-    shown = suspects(ComparisonResult(Verdict.DIVERGED, stages[0], stages, 1e-7, blame=blame))
-    expected = [("rms_norm_eps", False, None), ("a.weight", True, 50.0), ("b.weight", True, 2.0)]
-    assert [(suspect["text"], suspect["tensor"], suspect["times"]) for suspect in shown] == expected
+    suspects = (Suspect("rms_norm_eps", "rms_norm_eps"), Suspect("a.weight", "a.weight"), Suspect("b.weight at step 0", "b.weight"))
+    blame = Blame(FaultLocation.FORWARD, suspects, ())
+    shown = suspected(ComparisonResult(Verdict.DIVERGED, stages[0], stages, 1e-7, blame=blame), blame)
+    expected = [("rms_norm_eps", "", {}), ("a.weight", "a.weight", {"times": 50.0}), ("b.weight", "b.weight", {"times": 2.0})]
+    assert [(item.text, item.tensor, item.note.arguments if item.note else {}) for item in shown] == expected
 
 
 def test_only_findings_of_tensors_are_in_the_table() -> None:

@@ -1,6 +1,5 @@
 """A name may hold any character: none of those that hide, turn or end text reaches a terminal, a page, markdown or JUnit as itself."""
 
-import io
 import json
 import re
 import unicodedata
@@ -10,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.checklist.sides import check_runs
@@ -20,14 +18,15 @@ from align_hooks.errors import AlignHooksError, RecordError, printable, shown
 from align_hooks.process import script
 from align_hooks.record.inventory import holdings
 from align_hooks.record.write.atomic import json_text
+from align_hooks.report import comparison as comparison_report
+from align_hooks.report import run as run_report
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.html import page
+from align_hooks.report.json import as_json
 from align_hooks.report.junit import junit
-from align_hooks.report.machine import as_json
 from align_hooks.report.markdown import markdown
-from align_hooks.report.page import page
-from align_hooks.report.run_page import run_page
-from align_hooks.report.run_text import render_run
-from align_hooks.report.text import render
 from synthetic import Synthetic, tensors
+from worded import on_terminal
 
 KINDS = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 ODD = "".join(char for char in map(chr, range(0x110000)) if unicodedata.category(char) in KINDS and char not in "\n")
@@ -71,14 +70,12 @@ def test_no_report_of_odd_names_holds_them_raw(tmp_path: Path) -> None:
     ]
     runs = [open_run(run.write(tmp_path / f"run{number}\u202e")) for number, run in enumerate(made)]
     comparison, state = compare(*runs), health(runs[0], holdings(runs[0]), [], None)
-    console = Console(file=io.StringIO(), width=200, force_terminal=False)
-    render(comparison, console)
-    render_run(state, console)
+    reports = comparison_report.document(comparison), run_report.document(state)
     checked = check_runs(*runs, comparison.looks)
     assert checked is not None
     command = f"align-hooks compare {SOME}"
-    pages = page(comparison, "0", None), run_page(state, "0")
-    texts = [console.file.getvalue(), *pages, markdown(comparison, [], command), junit(comparison, command)]  # type: ignore[attr-defined]
+    pages = comparison_page(comparison, "0", None), page(reports[1], "0")
+    texts = [*(on_terminal(report, 200) for report in reports), *pages, markdown(reports[0]), junit(comparison, command)]
     ElementTree.fromstring(texts[-1])
     for text in texts:
         assert not RAW.findall(text), (RAW.findall(text), text[max(0, RAW.search(text).start() - 200) :][:300])  # type: ignore[union-attr]

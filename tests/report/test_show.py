@@ -1,6 +1,5 @@
 """``align-hooks show``: what a run holds and whether it is well, as text and as a page."""
 
-import io
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -8,31 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from align_hooks import open_run
 from align_hooks.comparison.finding import Metric, when
-from align_hooks.comparison.health import Condition, Health, health
+from align_hooks.comparison.health import Condition, health
 from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
 from align_hooks.record.inventory import bytes_by_kind, holdings, ranges
 from align_hooks.record.read.problems import ProblemKind
-from align_hooks.report.run_page import run_page
-from align_hooks.report.run_text import render_run
-from align_hooks.report.text import size
+from align_hooks.report.findings import size
+from align_hooks.report.html import page
+from align_hooks.report.run import document
 from align_hooks.settings import Steps
 from chosen import every
 from invoked import command
 from report.conftest import HOSTILE, healthy
 from rewritten import bend_rows, edit, edit_rows, relisted
 from synthetic import EVERYTHING, ROWS, SEQUENCE, Synthetic, by_hand, row, scalars_only
-from worded import arguments, ids, words
-
-
-def on_terminal(health: Health) -> str:
-    stream = io.StringIO()
-    render_run(health, Console(file=stream, width=80, force_terminal=False))
-    return stream.getvalue()
+from worded import arguments, ids, on_terminal, words
 
 
 def only_rows(rows: list[dict[str, Any]]) -> Synthetic:
@@ -55,7 +47,7 @@ def test_a_model_of_no_family_and_settings_that_could_not_be_read_are_told_with_
 def test_a_clean_run(tmp_path: Path) -> None:
     run = healthy(Synthetic(), tmp_path / "run")
     assert (run.condition, run.exit_code) == (Condition.CLEAN, 0)
-    text = on_terminal(run)
+    text = on_terminal(document(run))
     assert text.startswith(rendered(Condition.CLEAN))
     assert max(map(len, text.splitlines())) <= 80
     assert isinstance(run.checked, Message)
@@ -79,7 +71,7 @@ def test_what_is_wrong_with_the_data_is_told_and_is_no_contradiction(tmp_path: P
     run = healthy(synthetic, tmp_path / "run")
     assert run.condition is Condition.CLEAN
     assert ids(run.remarks)[:2] == ["batches.problem", "batches.not_shifted"]
-    assert words("batches.not_shifted", labels=46, pairs=48) in " ".join(on_terminal(run).split())
+    assert words("batches.not_shifted", labels=46, pairs=48) in " ".join(on_terminal(document(run)).split())
 
 
 OTHERWISE, ITSELF = "health.weighs_otherwise", "health.contradicts_itself"
@@ -125,7 +117,7 @@ def test_what_was_asked_for_and_is_not_there_is_a_problem(tmp_path: Path) -> Non
     (problem,) = run.problems
     assert (problem.kind, problem.step) == (ProblemKind.NOT_RECORDED, 0)
     assert problem.message.arguments == {"kind": "batches", "count": 3, "step": 0, "iteration": 1}
-    assert rendered(problem.message) in " ".join(on_terminal(run).split())
+    assert rendered(problem.message) in " ".join(on_terminal(document(run)).split())
 
 
 def gone(place: str) -> Callable[[Path], None]:
@@ -188,7 +180,7 @@ def test_what_is_of_no_known_type_is_refused_in_a_line(tmp_path: Path, file: str
 def test_a_run_that_was_killed_is_incomplete(tmp_path: Path) -> None:
     run = healthy(Synthetic(ended=None), tmp_path / "run")
     assert (run.condition, run.exit_code) == (Condition.INCOMPLETE, 3)
-    assert words("rank.never_ended", rank=0) in on_terminal(run)
+    assert words("rank.never_ended", rank=0) in on_terminal(document(run))
 
 
 @pytest.mark.parametrize(("name", "quantity"), [("loss", Metric.LOSS), ("grad_norm", Metric.GRAD_NORM)])
@@ -204,7 +196,7 @@ def test_an_overflow_that_was_skipped_is_no_fault(tmp_path: Path) -> None:
     rows = [row(step, **({"grad_norm": float("inf"), "skipped": True} if step == 1 else {})) for step in range(3)]
     run = healthy(only_rows(rows), tmp_path / "run")
     assert run.exit_code == 0
-    assert words("health.skipped", count=1, first=when(1)) in " ".join(on_terminal(run).split())
+    assert words("health.skipped", count=1, first=when(1)) in " ".join(on_terminal(document(run)).split())
 
 
 def contradictory(path: Path) -> None:
@@ -232,9 +224,9 @@ def test_a_terminal_and_a_page_say_the_same(tmp_path: Path, make: Callable[[Path
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     run = scalars_only()
     run.model = {HOSTILE: HOSTILE}
-    page = run_page(healthy(run, tmp_path / "[bold]\x1b[31m"), "1.2.3")
-    assert HOSTILE not in page
-    assert "&lt;/script&gt;" in page
+    made = page(document(healthy(run, tmp_path / "[bold]\x1b[31m")), "1.2.3")
+    assert HOSTILE not in made
+    assert "&lt;/script&gt;" in made
 
 
 def test_exit_codes_errors_and_colour_only_where_it_is_wanted(tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ from align_hooks import __version__, open_run
 from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.record.inventory import holdings, not_whole
-from align_hooks.report.page import page
-from align_hooks.report.run_page import run_page
+from align_hooks.report.comparison_page import comparison_page
+from align_hooks.report.html import page
+from align_hooks.report.run import document
 from zoo.cases import CASES, FAULTS, Case
 from zoo.kept import keep
 from zoo.run import PRECISIONS, RESULTS, corpus_in, train, train_noise, train_references
@@ -123,7 +124,7 @@ def picture_of_run(browser: Any, path: Path, run: Path) -> None:
     """The picture of a run alone."""
     run_file = path.with_name("run.html")
     read = open_run(run)
-    run_file.write_text(run_page(health(read, holdings(read), not_whole(read)), __version__))
+    run_file.write_text(page(document(health(read, holdings(read), not_whole(read))), __version__))
     view = opened(browser, renamed(run_file, {run: "runs/megatron"}), viewport={"width": WIDTH, "height": 560})
     photograph(view, DOCS / "show.png")
     view.context.close()
@@ -165,7 +166,7 @@ def main() -> int:
             runs = open_run(references[case.reference]), open_run(train(case, references[case.reference], where, precision))
             path = where / case.name / "page.html"
             comparison = compare(*runs, noise=[open_run(noise[case.reference])])
-            path.write_text(page(comparison, __version__, check_runs(*runs, comparison.statistics)), encoding="utf-8")
+            path.write_text(comparison_page(comparison, __version__, check_runs(*runs, comparison.statistics)), encoding="utf-8")
             found = places_of(browser, path, case)
             scrolls = f"{found.scrolls} scrolls, {found.on_telephone} on a telephone"
             print(f"{case.name}: {found.line or 'another culprit'} ({found.within}), {scrolls}", flush=True)

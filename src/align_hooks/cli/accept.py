@@ -9,7 +9,7 @@ from typing import Annotated
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, report_files, run_of, written
-from align_hooks.comparison.acceptance import REPEATS, AcceptanceOutcome, acceptance, observed, outcome, outcome_words
+from align_hooks.comparison.acceptance import REPEATS, acceptance, observed, outcome, outcome_words
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -17,11 +17,9 @@ from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
 from align_hooks.process.archive import is_archive
 from align_hooks.record.reader import Run, open_run
-from align_hooks.report.console import paragraph, verdict
-from align_hooks.report.machine import criterion_as_json
-from align_hooks.report.text import criteria
-
-COLOUR = {AcceptanceOutcome.ACCEPTED: "bold green", AcceptanceOutcome.REFUSED: "bold red", AcceptanceOutcome.OPEN: "bold yellow"}
+from align_hooks.report.acceptance import document
+from align_hooks.report.console import print_document
+from align_hooks.report.json import SHAPES, encoded
 
 
 @app.command
@@ -47,13 +45,12 @@ def accept(
         if own.problem:
             raise RecordError(rendered(own.problem))
         judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
-    found, console = outcome(judged), output()
-    verdict(console, found, COLOUR[found], outcome_words(judged))
-    criteria(judged, console)
-    for note in (message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")):
-        paragraph(console, note, style="dim")
-    about = {"format": 1, "align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
-    written("--json", json, lambda: {**about, "exit_code": found.exit_code, "criteria": list(map(criterion_as_json, judged))})
+    found = outcome(judged)
+    notes = message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")
+    print_document(document(found, outcome_words(judged), judged, notes), output())
+    about = {"align_hooks": __version__, "reference": reference, "candidate": candidate, "outcome": found.text}
+    table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": encoded(judged, SHAPES)}
+    written("--json", json, lambda: table)
     raise SystemExit(found.exit_code)
 
 

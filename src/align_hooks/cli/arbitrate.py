@@ -11,8 +11,9 @@ from align_hooks.cli.files import output, place_of, progress, report_files, writ
 from align_hooks.messages import message
 from align_hooks.oracle import refuse_lacking
 from align_hooks.record.reader import open_run
-from align_hooks.report.arbitration_machine import arbitration_as_json
-from align_hooks.report.arbitration_text import render_arbitration
+from align_hooks.report.arbitration import JSON, document
+from align_hooks.report.console import print_document
+from align_hooks.report.json import as_json
 
 
 @app.command
@@ -37,7 +38,7 @@ def arbitrate(
         from align_hooks.oracle.arbitrate import arbitrate as held
 
         arbitration = held(open_run(place_of(reference)), open_run(place_of(candidate)), step, progress=say)
-    render_arbitration(arbitration, output())
+    print_document(document(arbitration), output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
-    written("--json", json, lambda: arbitration_as_json(arbitration, **about))
+    written("--json", json, lambda: as_json(arbitration, JSON, **about))
     raise SystemExit(arbitration.ruling.exit_code)

@@ -14,10 +14,11 @@ from align_hooks.checklist.sides import fix as fix_sides
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, progress, report_file, report_files, written
 from align_hooks.messages import message
-from align_hooks.report.check_fix import render_fix
-from align_hooks.report.check_machine import check_as_json
-from align_hooks.report.check_text import render_check
-from align_hooks.report.console import paragraph
+from align_hooks.report.check import document
+from align_hooks.report.check_fix import mended as mended_lines
+from align_hooks.report.check_json import FORMAT, JSON
+from align_hooks.report.console import paragraph, print_blocks, print_document
+from align_hooks.report.json import as_json
 
 
 @app.command
@@ -46,17 +47,17 @@ def check(
     with progress() as say:
         versions = {"mindformers": mindformers, "megatron": megatron}
         checked = check_sides(reference, candidate, os.environ, decode=decode, progress=say, **versions)
-    render_check(checked, output(), everything=everything)
+    print_document(document(checked, everything=everything), output())
     if fix is None and checked.block and is_yaml(candidate):
         paragraph(output(), message("check.can_be_fixed", name=candidate), 0)
     if fix is not None:
         mended, again = fix_sides(reference, candidate, os.environ, checked, **versions)
-        render_fix(mended.before, mended.after, again, (candidate, str(fix)), output())
+        print_blocks(mended_lines(mended.before, mended.after, again, (candidate, str(fix))), output())
         written("--fix", fix, lambda: mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
-    written("--json", json, lambda: check_as_json(checked, **about))
+    written("--json", json, lambda: as_json(checked, JSON, FORMAT, **about))
     if html is not None:
-        from align_hooks.report.check_page import check_page
+        from align_hooks.report.html import page
 
-        written("--html", html, lambda: check_page(checked, __version__))
+        written("--html", html, lambda: page(document(checked, everything=True), __version__))
     raise SystemExit(checked.exit_code)

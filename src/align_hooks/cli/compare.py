@@ -15,10 +15,11 @@ from align_hooks.comparison.control_band.signed_drift import drifts
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.process.executors import ENGINES, executor_of
+from align_hooks.report.comparison import document
+from align_hooks.report.console import print_document
+from align_hooks.report.json import as_json
 from align_hooks.report.junit import junit as as_junit
-from align_hooks.report.machine import as_json
 from align_hooks.report.markdown import markdown as as_markdown
-from align_hooks.report.text import render
 from align_hooks.scenarios.bisect import plan_text
 
 WORTH = 1 << 31
@@ -59,16 +60,16 @@ def compare(
             comparison = compare_runs(
                 *runs, noise=repeats, allow_missing=allow_missing or (), progress=say, executor=workers, least=least, decode=decode
             )
-    render(comparison, output(), brief=brief)
+    print_document(document(comparison, brief=brief), output())
     about = {"align_hooks": __version__, "reference": str(reference), "candidate": str(candidate)}
     written("--json", json, lambda: as_json(comparison, **about))
     repeated = [word for path in noise or () for word in ("--noise", path)]
     command = shlex.join(map(str, ("align-hooks", "compare", reference, candidate, *repeated)))
     written("--junit", junit, lambda: as_junit(comparison, command))
-    written("--markdown", markdown, lambda: as_markdown(comparison, drifts(*runs, comparison.eps), command))
+    written("--markdown", markdown, lambda: as_markdown(document(comparison, drifts=drifts(*runs, comparison.eps), command=command)))
     written("--plan", plan, lambda: plan_text(Pair(*runs)))
     if html is not None:
-        from align_hooks.report.page import page
+        from align_hooks.report.comparison_page import comparison_page
 
-        written("--html", html, lambda: page(comparison, __version__, check_runs(*runs, comparison.looks)))
+        written("--html", html, lambda: comparison_page(comparison, __version__, check_runs(*runs, comparison.looks)))
     raise SystemExit(comparison.verdict.exit_code)

@@ -12,7 +12,8 @@ from align_hooks.process.archive import is_archive
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import WorkPool
 from align_hooks.record.distill import distill as distill_run
-from align_hooks.report.distill_text import render_distilled
+from align_hooks.report.console import print_blocks
+from align_hooks.report.distilled import contents
 
 STEPS = "of which steps {} are kept: all, none, or 0,4-8/2"
 
@@ -47,4 +48,5 @@ def distill(
         distilled = distill_run(run_of(run), choices, WorkPool(say, workers))
         distilled.at(place)
     written("FILE", place, lambda: distilled.content)
-    render_distilled(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out, output())
+    report = contents(str(place), len(distilled.content), distilled.kept, distilled.sizes, distilled.left_out)
+    print_blocks(report, output())

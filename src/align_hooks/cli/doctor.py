@@ -12,8 +12,8 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, progress, report_files, written
 from align_hooks.doctor.examination import examine
 from align_hooks.messages import message
-from align_hooks.report.console import command, verdict
-from align_hooks.report.doctor_text import judged, lines
+from align_hooks.report.console import print_blocks
+from align_hooks.report.examination import report
 
 
 @app.command
@@ -38,9 +38,6 @@ def doctor(
     with progress() as say:
         say(message("progress.importing"))
         examination = examine(target, os.environ, python=python)
-    console = output()
-    verdict(console, *judged(examination))
-    for line in lines(examination, everything=everything):
-        command(console, line, 0)
+    print_blocks(report(examination, everything=everything), output())
     written("--json", json, lambda: {"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)})
     raise SystemExit(examination.exit_code)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from align_hooks.cli.application import Option, app
 from align_hooks.cli.files import output
-from align_hooks.report.console import paragraph, verdict
+from align_hooks.report.blocks import Line
+from align_hooks.report.console import print_blocks
 from align_hooks.settings import PREFIX, Settings
 
 
@@ -23,7 +24,5 @@ def env(markdown: Annotated[bool, Option(help="Print the table as Markdown, as d
         for name, value, effect in rows:
             print(f"| `{name}` | {value} | {effect} |")
         return
-    console = output()
     for name, value, effect in rows:
-        verdict(console, name, "bold", value, between="  ")
-        paragraph(console, effect, 4)
+        print_blocks([Line(value, "bold", 0, name, "  "), Line(effect, indent=4)], output())

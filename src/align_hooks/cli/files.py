@@ -60,7 +60,7 @@ def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | No
     """Return the files of two options; raises AlignHooksError as :func:`report_file` does, and where a page lacks a library."""
     if html is not None:
         with needing("html", "--html"):
-            import align_hooks.report.run_page  # noqa: F401
+            import align_hooks.report.html  # noqa: F401
     return report_file("--html", html), report_file("--json", json)
 
 

@@ -17,8 +17,8 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError
 from align_hooks.job.run import main as run_command
 from align_hooks.messages import message, with_commands
-from align_hooks.report.console import paragraph
-from align_hooks.report.frozen_text import as_json, render
+from align_hooks.report.console import paragraph, print_document
+from align_hooks.report.frozen import as_json, document
 from align_hooks.scenarios.frozen import isolate, variables
 
 ASKED = 1000
@@ -67,7 +67,7 @@ def frozen(
     with_batch = [step for step in steps if pair.reference.has("batches", step)]
     shared = of_standing_out(pair, numbers)
     isolated = [isolate(pair.reference, step, place.with_name(f"{place.name}_step_{step}"), decode) for step in with_batch]
-    render(comparison, numbers, isolated, shared, ASKED, output(), decode)
+    print_document(document(comparison, numbers, isolated, shared, ASKED, decode), output())
     code = comparison.verdict.exit_code or (1 if steps else 0)
     about = {"align_hooks": __version__, "reference": str(other), "candidate": run, "exit_code": code}
     written("--json", json, lambda: {"format": 1, **about, **as_json(comparison, numbers, isolated, shared)})

@@ -10,8 +10,9 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.messages import message, with_commands
-from align_hooks.report.console import paragraph
-from align_hooks.report.ladder_text import as_json, render, render_rung
+from align_hooks.report.console import paragraph, print_blocks
+from align_hooks.report.json import encoded
+from align_hooks.report.ladder import JSON, ended, finished_rung
 from align_hooks.scenarios.climb import climb, conclusion
 from align_hooks.scenarios.plan import read_plan, script, write_config
 
@@ -46,11 +47,11 @@ def ladder(
     steps = []
     for step in climb(asked, train=not judge, logs=Path(asked.folder) / "logs"):
         steps.append(step)
-        render_rung(step, console)
+        print_blocks([finished_rung(step)], console)
         if not step.may_go_on and not (to_the_end or asked.to_the_end):
             break
-    render(asked, steps, conclusion(steps), console)
+    print_blocks(ended(asked, steps, conclusion(steps)), console)
     code = next((step.result.exit_code for step in steps if step.result.exit_code), 0)  # of the first that is not aligned
     about = {"format": 1, "align_hooks": __version__, "plan": plan, "exit_code": code}
-    written("--json", json, lambda: {**about, "rungs": [as_json(step) for step in steps]})
+    written("--json", json, lambda: {**about, "rungs": encoded(steps, JSON)})
     raise SystemExit(code)

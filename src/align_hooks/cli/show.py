@@ -16,8 +16,9 @@ from align_hooks.record.inventory import holdings, not_whole
 from align_hooks.record.read.problems import distinct
 from align_hooks.record.verify import summary
 from align_hooks.record.verify import verify as verify_all
-from align_hooks.report.run_machine import run_as_json
-from align_hooks.report.run_text import render_run
+from align_hooks.report.console import print_document
+from align_hooks.report.json import as_json
+from align_hooks.report.run import JSON, document
 
 
 @app.command
@@ -44,10 +45,10 @@ def show(
         checked = verify_all(run, say, workers) if verify else None
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
         state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
-    render_run(state, output())
-    written("--json", json, lambda: run_as_json(state, align_hooks=__version__, run=str(path)))
+    print_document(document(state), output())
+    written("--json", json, lambda: as_json(state, JSON, align_hooks=__version__, run=str(path)))
     if html is not None:
-        from align_hooks.report.run_page import run_page
+        from align_hooks.report.html import page
 
-        written("--html", html, lambda: run_page(state, __version__))
+        written("--html", html, lambda: page(document(state), __version__))
     raise SystemExit(state.exit_code)

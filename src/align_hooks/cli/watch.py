@@ -23,9 +23,9 @@ from align_hooks.messages import Message, message, rendered
 from align_hooks.record.format.ending import End
 from align_hooks.record.tail import Followed
 from align_hooks.record.write.output import write as write_output
-from align_hooks.report.console import paragraph
-from align_hooks.report.machine import watch_as_json
-from align_hooks.report.watch_text import alarm_words, progress_words, render, view
+from align_hooks.report.console import live as live_view
+from align_hooks.report.console import paragraph, print_document
+from align_hooks.report.watch import alarm_words, as_json, document, progress_words, view
 
 PRINTED = 100
 """Steps after which a line is printed where there is no terminal."""
@@ -58,10 +58,10 @@ def watch(
     watched, followed = JobWatch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
 
-    def page(outcome: Watched | None, why: Message | None, every: int) -> str:
-        from align_hooks.report.watch_page import watch_page
+    def page_of(outcome: Watched | None, why: Message | None, every: int) -> str:
+        from align_hooks.report.html import page
 
-        return watch_page(watched, candidate, outcome, why, __version__, every)
+        return page(document(watched, candidate, outcome, why, every), __version__)
 
     with display(watched, console) as show:
 
@@ -69,14 +69,14 @@ def watch(
             show(watched)
             if html is not None:
                 with suppress(OSError, ValueError):  # the next update writes it
-                    write_output(html, page(None, None, max(int(every), 1)))
+                    write_output(html, page_of(None, None, max(int(every), 1)))
 
         finished, why = follow(watched, followed, every, patience, to_the_end, update)
     outcome = watched.outcome(ended=finished)
-    render(watched, outcome, why, console)
+    print_document(document(watched, candidate, outcome, why), console)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
-    written("--json", json, lambda: watch_as_json(watched, outcome, **about))
-    written("--html", html, lambda: page(outcome, why, 0))
+    written("--json", json, lambda: as_json(watched, outcome, **about))
+    written("--html", html, lambda: page_of(outcome, why, 0))
     raise SystemExit(outcome.exit_code)
 
 
@@ -108,8 +108,8 @@ def follow(
 def display(watched: JobWatch, console: Console) -> Iterator[Callable[[JobWatch], None]]:
     """Provide a function that shows the state on a terminal, or prints new alarms and now and then the progress to a log."""
     if console.is_terminal:
-        with Live(view(watched), console=console, transient=True, auto_refresh=False) as live:
-            yield lambda state: live.update(view(state), refresh=True)
+        with Live(live_view(view(watched)), console=console, transient=True, auto_refresh=False) as live:
+            yield lambda state: live.update(live_view(view(state)), refresh=True)
         return
     printed = {"alarms": 0, "lines": -1}
 

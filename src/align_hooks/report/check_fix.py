@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Iterator
 
 from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.messages import Argument, Message, message, terms
-from align_hooks.report.console import paragraph, plain
+from align_hooks.report.blocks import Block, Code, Line
 
 LINES = {"+": "green", "-": "red", "@": "dim"}
 """The colour of a changed line by its first letter."""
@@ -25,10 +23,10 @@ def block_of(checklist: Checklist) -> tuple[Message, str] | None:
     return (head, checklist.block) if checklist.block else None
 
 
-def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, str], console: Console) -> None:
-    """Print the changed lines, and the result of the same check for the mended file."""
+def mended(before: str, after: str, checklist: Checklist, names: tuple[str, str]) -> Iterator[Block]:
+    """Yield the changed lines, and the result of the same check for the mended file."""
     for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1):
-        console.print(Text(plain(line).rstrip(), LINES.get(line[:1], "")), soft_wrap=True)
+        yield Code([line.rstrip()], 0, LINES.get(line[:1], ""))
     left = checklist.of(RowOutcome.DIFFERENT)
     by_hand: list[Argument] = [checked.row.name for checked in left if checked.change is not None and checked.change.action in BY_HAND]
     differing: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
@@ -36,6 +34,6 @@ def render_fix(before: str, after: str, checklist: Checklist, names: tuple[str, 
     refused: list[Argument] = [refusal.text for side in checklist.sides for refusal in side.refusals]
     for name, rows in {"check.fixed_but": differing, "check.by_the_reader": by_hand, "check.still_refused": refused}.items():
         if rows:
-            paragraph(console, message(name, rows=terms(rows)), 0)
+            yield Line(message(name, rows=terms(rows)), indent=0)
     if checklist.judgement is not CheckVerdict.DIFFERS:
-        paragraph(console, message("check.fixed", judgement=checklist.judgement), 0)
+        yield Line(message("check.fixed", judgement=checklist.judgement), indent=0)

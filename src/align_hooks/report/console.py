@@ -1,4 +1,4 @@
-"""The layout of a report on a terminal and in a pipe: its verdict, paragraphs, tables, and commands to copy.
+"""A document on a terminal and in a pipe.
 
 A paragraph is wrapped between words; a word that is longer than a line, such as a path, stays in one piece.
 No line ends with blanks. Numbers are not coloured: colour says what differs.
@@ -6,68 +6,173 @@ No line ends with blanks. Numbers are not coloured: colour says what differs.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from enum import Enum
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from align_hooks.data_file import sections
 from align_hooks.errors import printable
-from align_hooks.messages import Argument, Joined, Separator, rendered
+from align_hooks.messages import Argument, rendered
+from align_hooks.report.blocks import STEP, Block, Cell, Code, Line, Medium, Table, of_text, parts_of
+from align_hooks.report.document import Document, style_of
 
-STEP = 2
-"""Columns by which a paragraph is indented, and its later lines once more."""
 plain = printable
-STYLES = {kind: dict(line.split(": ") for line in lines) for kind, lines in sections(Path(__file__).with_name("styles.txt")).items()}
+BETWEEN, NARROWEST, WORD = 9, 12, 20
+"""Letters: around and between the columns of a fitted table; of its narrowest column; of a word that is not broken."""
+JOINTS = re.compile(r"[^._/,-]*[._/,-]|[^._/,-]+$")
+"""A part of a long name, with the joint behind it."""
 
 
-def style_of(result: Enum) -> str:
-    """Return the style of a result."""
-    return STYLES[type(result).__name__][result.name]
+def print_document(document: Document, console: Console) -> None:
+    """Print a document; its verdict once more where that has left the screen."""
+
+    def report() -> None:
+        head(document, console)
+        print_blocks(document.everything, console)
+
+    if not console.is_terminal:
+        report()
+        return
+    with console.capture() as printed:
+        report()
+    report()
+    if printed.get().count("\n") >= console.height:
+        head(document, console)
 
 
-def verdict(console: Console, word: Argument, style: str, text: Argument, between: str = ": ", indent: int = 0) -> None:
-    """Print a line that begins with a word in its colour, such as the verdict."""
-    first = plain(rendered(word))
-    lines = wrapped(f"{first}{between}{plain(rendered(text))}", console.width, indent)
+def head(document: Document, console: Console) -> None:
+    """Print the verdict."""
+    if document.result is not None:
+        line(console, Line(document.headline, style_of(document.result), 0, document.result))
+
+
+def print_blocks(blocks: Iterable[Block], console: Console) -> None:
+    """Print blocks of a document."""
+    for block in of_text(Medium.TERMINAL, blocks):
+        match block:
+            case Line():
+                line(console, block)
+            case Code():
+                for each in block.lines:
+                    command(console, each, block.indent, block.style)
+            case Table():
+                console.print(Trimmed(fitted(block, console.width - BETWEEN) if block.is_fitted else grid(block)))
+
+
+def live(blocks: Sequence[Line | Table]) -> Group:
+    """Return lines and tables as one view, which rich shows again and again."""
+    return Group(*(grid(block) if isinstance(block, Table) else Text(plain(rendered(block.text)), block.style) for block in blocks))
+
+
+# ---- paragraphs
+
+
+def line(console: Console, block: Line) -> None:
+    """Print a paragraph, its first word in that word's colour."""
+    if block.word is None:
+        paragraph(console, block.text, block.indent, block.style)
+        return
+    first = plain(rendered(block.word))
+    lines = wrapped(f"{first}{block.between}{plain(rendered(block.text))}", console.width, block.indent)
     begun = Text(lines[0])
-    begun.stylize(style, indent, indent + len(first))
-    for line in (begun, *map(Text, lines[1:])):
-        console.print(line, soft_wrap=True)
+    begun.stylize(block.style, block.indent, block.indent + len(first))
+    for each in (begun, *map(Text, lines[1:])):
+        console.print(each, soft_wrap=True)
 
 
 def paragraph(console: Console, text: Argument, indent: int = STEP, style: str = "") -> None:
     """Print a message, and the commands below it unwrapped."""
-    words, *commands = text.parts if isinstance(text, Joined) and text.separator is Separator.LINES else [text]
+    words, *commands = parts_of(text)
     for line in wrapped(plain(rendered(words)), console.width, indent):
         console.print(Text(line, style=style), soft_wrap=True)
     for each in commands:
         command(console, rendered(each), indent + STEP)
 
 
-def command(console: Console, text: str, indent: int = 2 * STEP) -> None:
+def command(console: Console, text: str, indent: int = 2 * STEP, style: str = "") -> None:
     """Print a line to copy, without line breaks, which would be copied as well."""
-    console.print(Text(" " * indent + plain(text)), soft_wrap=True)
+    console.print(Text(" " * indent + plain(text), style), soft_wrap=True)
 
 
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     """Return a paragraph as lines, the later ones with more indentation."""
-    first, later = " " * indent, " " * (indent + STEP)
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + STEP), break_long_words=False, break_on_hyphens=False
+    )
 
 
-def grid(*heads: Argument, numbers: tuple[int, ...] = (), gap: int = 2) -> Table:
-    """Return an empty table; ``numbers`` are the right-aligned columns. Only the last column is wrapped."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), expand=False)
-    for index, head in enumerate(heads):
-        last = index == len(heads) - 1
-        table.add_column(Text(rendered(head)), justify="right" if index in numbers else "left", no_wrap=not last, overflow="fold")
-    return table
+# ---- tables
+
+
+def grid(table: Table) -> Grid:
+    """Return a table of which only the last column is wrapped."""
+    made = Grid(box=box.SIMPLE_HEAD, padding=(0, table.gap - 1, 0, 0), expand=False)
+    for index, name in enumerate(table.heads):
+        made.add_column(
+            shown(name), justify="right" if index in table.numbers else "left", no_wrap=index < len(table.heads) - 1, overflow="fold"
+        )
+    for row in table.rows:
+        made.add_row(*map(shown, row))
+    return made
+
+
+def fitted(table: Table, width: int) -> Grid:
+    """Return a table as wide as its texts or as ``width``, of which no text is cut; notes stand below their texts."""
+    made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    rows = [[*map(Cell.of, row)] for row in table.rows]
+    heads = [text_of(Cell.of(name)) for name in table.heads]
+    texts = [[text_of(cell) + ("" if cell.note is None else f"\n{rendered(cell.note)}") for cell in row] for row in rows]
+    sizes = widths([heads, *texts], width)
+    for name, size in zip(heads, sizes, strict=True):
+        made.add_column(Text(name), overflow="fold", width=size)
+    for row in rows:
+        parts = [Text(broken(text_of(cell), size) if cell.note is None else text_of(cell)) for cell, size in zip(row, sizes, strict=True)]
+        for part, cell in zip(parts, row, strict=True):
+            if cell.note is not None:
+                part.append("\n").append(plain(rendered(cell.note)), "dim")
+        made.add_row(*parts)
+    return made
+
+
+def text_of(cell: Cell) -> str:
+    """Return the text of a cell."""
+    return plain(rendered(cell.text))
+
+
+def shown(content: Argument | Cell) -> Text:
+    """Return a cell of a terminal."""
+    cell = Cell.of(content)
+    return Text(text_of(cell), cell.style)
+
+
+def broken(text: str, size: int) -> str:
+    """Return a text whose words of more than ``size`` letters are broken behind a joint, such as a dot."""
+    words = []
+    for word in text.split(" "):
+        lines = [""]
+        for part in JOINTS.findall(word):
+            if lines[-1] and len(lines[-1] + part) > size:
+                lines.append("")
+            lines[-1] += part
+        words.append("\n".join(lines) if len(word) > size else word)
+    return " ".join(words)
+
+
+def widths(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the letters of each column: its longest line, or where all exceed ``width``, less for the widest columns."""
+    sizes = [max(len(line) for row in rows for line in row[column].splitlines() or [""]) for column in range(len(rows[0]))]
+    least = [*(min(size, NARROWEST) for size in sizes[:-1]), min(sizes[-1], 2 * NARROWEST)]
+    least[0] = max([least[0], *(len(word) for row in rows for word in row[0].split() if len(word) <= WORD)])
+    last = len(sizes) - 1
+    # the last column, which has most to say, has twice as much space as another
+    while sum(sizes) > width and any(size > low for size, low in zip(sizes, least, strict=True)):
+        sizes[max(range(len(sizes)), key=lambda column: (sizes[column] - least[column]) / (1 + (column == last)))] -= 1
+    return sizes
 
 
 class Trimmed:

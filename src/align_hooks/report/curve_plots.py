@@ -14,7 +14,7 @@ from align_hooks.comparison.verdict import ComparisonResult, Curve
 from align_hooks.messages import Argument, Joined, Message, message, sentences
 from align_hooks.record.format.schema import Table
 from align_hooks.report.console import plain
-from align_hooks.report.text import shown
+from align_hooks.report.findings import shown
 from align_hooks.report.thinned import drawn
 
 TITLES: dict[str, Argument] = {

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
+from align_hooks.report.blocks import Line, Medium, of_text, parts_of
+from align_hooks.report.comparison import conclusion
 from align_hooks.report.console import plain
-from align_hooks.report.text import blamed, describe, parts_of
-
-WORST = 5
-"""The most findings in an error."""
 
 
 def failure(comparison: ComparisonResult, allowed: Sequence[Verdict], command: str, page: str | None) -> str:
@@ -22,14 +20,8 @@ def _lines(comparison: ComparisonResult, allowed: Sequence[Verdict], command: st
     yield message("failure.verdict", verdict=comparison.verdict, headline=comparison.headline)
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))
-    findings = comparison.first.findings[:WORST] if comparison.first is not None else ()
-    yield from map(describe, findings)
-    if comparison.blame is not None:
-        yield from blamed(comparison.blame, [finding.what for finding in findings])
-    if comparison.next:
-        advice, *commands = parts_of(comparison.next)
-        yield message("terminal.next", what=advice)
-        yield from commands
+    for block in of_text(Medium.MARKDOWN, conclusion(comparison)):
+        yield from parts_of(block.full_text) if isinstance(block, Line) else ()
     yield message("failure.command", command=command)
     if page is not None:
         yield message("failure.page", path=page)

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.messages import Argument, Message, message
-
-
-@dataclass(frozen=True, slots=True)
-class GlossaryEntry:
-    """A word and its meaning."""
-
-    slug: str
-    name: Argument
-    text: Message
-    of: str = ""
-    """The address of the stage that the word names, where that has its findings."""
-
+from align_hooks.report.document import GlossaryEntry
 
 WORDS = (
     GlossaryEntry("limit", message("page.limit"), message("method.limits")),

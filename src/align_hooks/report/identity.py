@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from align_hooks.comparison.verdict import RunSummary
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.report.console import plain
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """One side in the head of a page; what is not on record is empty."""
-
-    role: Argument
-    look: str
-    """The class of the side's swatch in the style sheet."""
-    path: str
-    framework: str = ""
-    stands_on: str = ""
-    precision: str = ""
-    layout: Message | None = None
-    steps: Message | None = None
-    recorded: str = ""
+from align_hooks.report.document import Identity
 
 
 def of_runs(sides: Sequence[RunSummary]) -> list[Identity]:

@@ -13,7 +13,7 @@ from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import rendered
 from align_hooks.report.console import plain
 from align_hooks.report.failure import failure
-from align_hooks.report.text import describe
+from align_hooks.report.findings import describe
 
 SUITE, CLASS = "align-hooks compare", "align_hooks.compare"
 KINDS = {

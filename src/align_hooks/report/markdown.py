@@ -1,76 +1,61 @@
-"""A comparison as Markdown of under 60 lines, for a comment on a pull request: verdict, stages, drifts and notes."""
+"""A document as Markdown, for a comment on a pull request: short, whatever there is to report."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from align_hooks.comparison.control_band.signed_drift import SignedDrift
-from align_hooks.comparison.stage_result import StageResult, Status
-from align_hooks.comparison.verdict import ComparisonResult
-from align_hooks.messages import Argument, message, rendered
+from align_hooks.messages import Argument, rendered
+from align_hooks.report.blocks import Cell, Code, Line, Medium, Table, of_text, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.text import blamed, describe, parts_of, times, worst
+from align_hooks.report.document import Document
 
-WORST, KINDS, NOTES = 3, 12, 5
-"""The most findings, kinds of parameters and notes; notes on the data come first."""
 CELL, LINE = 200, 1000
 """The most letters of a cell, and of a line, whose commands are to be copied."""
-PLAIN = (Status.SAME, Status.NOT_COMPARED)
-"""Statuses that need no attention, and so no bold type."""
+QUIET = ("", "green", "dim")
+"""Styles of cells that need no attention, and so no bold type."""
 MARKUP = re.compile(r"([\\`*\[\]<>|~]|(?<!\w)_|_(?!\w))")
 MENTION = re.compile(r"([@#])(?=\w)")
 """A sign that a forge makes a mention or a link of."""
 
 
-def markdown(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> str:
-    """Return the text; ``command`` prints the report."""
-    return "\n".join(_lines(comparison, drifts, command)) + "\n"
+def markdown(document: Document) -> str:
+    """Return the text."""
+    lines = [f"### align-hooks: {escaped(document.result)}", "", escaped(document.headline, LINE)]
+    above = ""
+    for line in (line for block in of_text(Medium.MARKDOWN, document.everything) for line in lines_of(block)):
+        # a list ends where a table or a paragraph begins
+        if line.lstrip()[:1] != above:
+            lines.append("")
+        lines.append(line)
+        above = line.lstrip()[:1]
+    return "\n".join(lines) + "\n"
 
 
-def _lines(comparison: ComparisonResult, drifts: Sequence[SignedDrift], command: str) -> Iterator[str]:
-    yield from (f"### align-hooks: {escaped(comparison.verdict)}", "", escaped(comparison.headline, LINE), "")
-    shown = comparison.first.findings[:WORST] if comparison.first is not None else ()
-    advice, *commands = parts_of(comparison.next) if comparison.next else (None,)
-    lines = list(map(describe, shown))
-    lines += blamed(comparison.blame, [finding.what for finding in shown]) if comparison.blame is not None else []
-    lines += [message("terminal.next", what=advice)] if advice else []
-    yield from (f"- {escaped(line, LINE)}" for line in lines)
-    yield from (f"  - {code(rendered(command))}" for command in commands)
-    yield ""
-    heads = (message("page.stage"), message("page.result"), message("terminal.worst"), message("page.compared"))
-    yield from _table([escaped(head) for head in heads], "llrl", map(_stage, comparison.stages))
-    if drifts:
-        yield from ("", escaped(message("markdown.drift", count=max(drift.steps for drift in drifts))), "")
-        kinds = (message("markdown.quantity"), message("markdown.mean"), message("markdown.largest"))
-        yield from _table([escaped(head) for head in kinds], "lrr", map(_drift, _chosen(drifts)))
-    yield ""
-    if comparison.notes:
-        yield from (f"- {escaped(note, LINE)}" for note in comparison.notes[:NOTES])
-        yield ""
-    yield code(command)
+def lines_of(block: Line | Code | Table) -> Iterator[str]:
+    """Yield the lines of a block; a paragraph is an item of a list, with its commands below."""
+    match block:
+        case Line():
+            words, *commands = parts_of(block.full_text)
+            yield f"- {escaped(words, LINE)}"
+            yield from (f"  - {code(rendered(command))}" for command in commands)
+        case Code():
+            yield from map(code, block.lines)
+        case Table():
+            yield from table(block)
 
 
-def _stage(result: StageResult) -> list[str]:
-    status = escaped(result.status)
-    shown = status if result.status in PLAIN else f"**{status}**"
-    return [escaped(result.title), shown, escaped(times(worst(result))), escaped(result.short or result.summary)]
-
-
-def _chosen(drifts: Sequence[SignedDrift]) -> list[SignedDrift]:
-    """Return the drifts of the kinds of local norms that drift most, and of all other quantities, in the order of a forward pass."""
-    kinds = sorted((drift for drift in drifts if drift.kind), key=lambda drift: -abs(drift.mean))[:KINDS]
-    return [drift for drift in drifts if not drift.kind or drift in kinds]
-
-
-def _drift(drift: SignedDrift) -> list[str]:
-    subject: Argument = message("markdown.norm_of", kind=drift.kind) if drift.kind else drift.quantity
-    return [escaped(subject), f"{drift.mean:+.2e}", f"{drift.largest:+.2e}"]
-
-
-def _table(heads: Sequence[str], sides: str, rows: Iterator[list[str]]) -> Iterator[str]:
-    for cells in (heads, ["---:" if side == "r" else "---" for side in sides], *rows):
+def table(block: Table) -> Iterator[str]:
+    """Yield a table; a cell that needs attention is bold."""
+    rule = ["---:" if column in block.numbers else "---" for column in range(len(block.heads))]
+    for cells in (map(cell, block.heads), rule, *(map(cell, row) for row in block.rows)):
         yield f"| {' | '.join(cells)} |"
+
+
+def cell(content: Argument | Cell) -> str:
+    """Return a cell of a table."""
+    made = Cell.of(content)
+    return escaped(made.text) if made.style in QUIET else f"**{escaped(made.text)}**"
 
 
 def escaped(text: Argument, longest: int = CELL) -> str:

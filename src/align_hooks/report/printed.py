@@ -7,7 +7,8 @@ import io
 from rich.console import Console
 
 from align_hooks.comparison.verdict import ComparisonResult
-from align_hooks.report.text import render
+from align_hooks.report.comparison import document
+from align_hooks.report.console import print_document
 
 WIDTH = 80
 """Columns of a text, as in a pipe."""
@@ -18,12 +19,12 @@ def as_text(comparison: ComparisonResult) -> str:
     """Return the report without colour, and without spaces at the ends of lines."""
     file = io.StringIO()
     # in a notebook, rich would otherwise show what it prints to a file
-    render(comparison, Console(file=file, width=WIDTH, highlight=False, color_system=None, force_jupyter=False))
+    print_document(document(comparison), Console(file=file, width=WIDTH, highlight=False, color_system=None, force_jupyter=False))
     return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 
 def as_html(comparison: ComparisonResult) -> str:
     """Return the report with colour, as one element."""
     console = Console(file=io.StringIO(), width=WIDTH, highlight=False, record=True, force_jupyter=False)
-    render(comparison, console)
+    print_document(document(comparison), console)
     return console.export_html(inline_styles=True, code_format=PAGE)

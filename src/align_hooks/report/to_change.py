@@ -3,67 +3,59 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 
 from align_hooks.checklist.edits import Edit, Form
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import Checklist
+from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
-from align_hooks.messages import Argument, Message, message
+from align_hooks.messages import Argument, message, sentences
+from align_hooks.report.blocks import Block, Box, Code, Items, Line, Medium, fact_text
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
-from align_hooks.report.text import can_be_changed, shown
+from align_hooks.report.findings import shown
 
-MATTERING, HARMLESS = (RowOutcome.DIFFERENT, RowOutcome.UNKNOWN), (RowOutcome.ROUNDING, RowOutcome.HARMLESS)
-"""Outcomes of the CheckList whose rows every reader of a page sees, and outcomes whose rows are folded away."""
 LISTED = 4
 """The most settings that are listed; the CheckList has all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting that differs."""
-
-    name: Argument
-    reference: Argument
-    candidate: Argument
-    words: Argument = None
-    """The change to make, where the text to paste does not make it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToChange:
-    """The changes to make to a candidate."""
-
-    settings: Sequence[Setting]
-    """The first settings that differ and change the result."""
-    more: int
-    """The number of further such settings."""
-    head: Message | None
-    """The head of ``text``; None where there is nothing to paste."""
-    text: str
-
-
-def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> ToChange | None:
+def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> Box | None:
     """Return the changes for two runs, suspected settings first; None where the pair is aligned or no setting on record differs."""
     if comparison.verdict is Verdict.ALIGNED:
         return None
     if checklist is not None and checklist.of(RowOutcome.DIFFERENT):
         return of_checklist(checklist, {suspect.name for suspect in comparison.blame.suspects} if comparison.blame else ())
     findings = can_be_changed(comparison, comparison.settings)
-    settings = [Setting(finding.what, shown(finding.reference), shown(finding.candidate)) for finding in findings[:LISTED]]
-    return ToChange(settings, max(0, len(findings) - LISTED), None, "") if settings else None
+    settings = [setting(finding.what, shown(finding.reference), shown(finding.candidate)) for finding in findings]
+    return box(settings) if settings else None
 
 
-def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> ToChange:
-    """Return the changes that a check asks for, ``suspected`` settings first."""
+def can_be_changed(comparison: ComparisonResult, unequal: Sequence[Finding]) -> list[Finding]:
+    """Return the differing settings that the candidate can change."""
+    side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
+    return [finding for finding in unequal if can_be_given(finding.name, side)]
+
+
+def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> Box:
+    """Return the changes that a check asks for, ``suspected`` settings first, and the text to paste."""
     different = sorted(checklist.of(RowOutcome.DIFFERENT), key=lambda checked: checked.row.id not in suspected)
-    settings = [of_row(checked) for checked in different]
-    return ToChange(settings[:LISTED], max(0, len(settings) - LISTED), *pasted(checklist))
+    return box([*map(of_row, different)], *pasted(checklist))
 
 
-def of_row(checked: JudgedRow) -> Setting:
+def box(settings: Sequence[Argument], *pasted: Block) -> Box:
+    """Return the first settings, and the text to paste."""
+    more = [message("page.more_settings", count=len(settings) - LISTED)] if len(settings) > LISTED else []
+    return Box(message("page.change"), "change", blocks=[Items([*settings[:LISTED], *more]), *pasted], on=Medium.PAGE)
+
+
+def setting(name: Argument, reference: Argument, candidate: Argument, words: Argument = None) -> Argument:
+    """Return a setting that differs; ``words`` are the change to make, where the text to paste does not make it."""
+    return sentences(fact_text(name, message("page.instead_of", wanted=reference, was=candidate)), words)
+
+
+def of_row(checked: JudgedRow) -> Argument:
     """Return a row of the CheckList that differs, as a setting."""
     change = checked.change
     is_pasted = change is not None and change.is_safe and all(edit.form is not Form.LEAVE_OUT for edit in change.edits)
@@ -71,15 +63,15 @@ def of_row(checked: JudgedRow) -> Setting:
     edits = change.edits if change is not None and by_hand is None else ()
     name, key = checked.row.name, edits[0].key.rpartition(".")[2] if len(edits) == 1 else None
     named = f"{name} ({key})" if key and isinstance(name, str) and key != name else name
-    return Setting(named, checked.reference.shown, checked.candidate.shown, by_hand)
+    return setting(named, checked.reference.shown, checked.candidate.shown, by_hand)
 
 
-def pasted(checklist: Checklist) -> tuple[Message | None, str]:
-    """Return a head and the text to paste: sections of a YAML, or arguments for the end of Megatron-LM's command, where the last counts."""
-    if (block := block_of(checklist)) is not None:
-        return block
+def pasted(checklist: Checklist) -> Iterator[Block]:
+    """Yield the text to paste: sections of a YAML, or arguments for the end of Megatron-LM's command, where the last counts."""
     arguments = " ".join(plain(argument(edit)) for edit in checklist.edits if edit.form is not Form.LEAVE_OUT)
-    return (message("page.add_arguments"), arguments) if arguments else (None, "")
+    head, text = block_of(checklist) or (message("page.add_arguments"), arguments)
+    if text:
+        yield from (Line(head, "dim"), Code([text]))
 
 
 def argument(edit: Edit) -> str:

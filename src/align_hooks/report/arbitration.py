@@ -1,38 +1,38 @@
-"""An arbitration on a terminal of 80 columns: who is right, the first error in roundings, and the points."""
+"""An arbitration as a document: who is right, the first error in roundings, and the points."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance
-from align_hooks.comparison.finding import when
-from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
-from align_hooks.report.console import Trimmed, grid, paragraph, plain, style_of, verdict
-from align_hooks.report.text import settings
+from align_hooks.comparison.finding import Finding, when
+from align_hooks.messages import Argument, Message, Side, message, sentences, terms
+from align_hooks.report.blocks import Block, Cell, Items, Line, Table
+from align_hooks.report.comparison import settings
+from align_hooks.report.document import Document, style_of
+from align_hooks.report.json import Shape, Shapes
 
 SHOWN = 12
 """The most points that are listed."""
 
 
-def render_arbitration(arbitration: Arbitration, console: Console) -> None:
-    """Print which side is right, and the points that show it."""
-    verdict(console, arbitration.ruling, style_of(arbitration.ruling), headline(arbitration))
-    for line in (*remarks(arbitration), *arbitration.doubts):
-        paragraph(console, line)
+def document(arbitration: Arbitration) -> Document:
+    """Return which side is right, and the points that show it."""
+    return Document(arbitration.ruling, headline(arbitration), [*grounds(arbitration)])
+
+
+def grounds(arbitration: Arbitration) -> Iterator[Block]:
+    """Yield remarks and doubts, settings that differ, points and notes."""
+    yield Items([*remarks(arbitration), *arbitration.doubts])
     if arbitration.settings:
-        paragraph(console, sentences(settings(arbitration.settings), message("arbitrate.by_reference")))
+        yield Line(sentences(settings(arbitration.settings), message("arbitrate.by_reference")))
     listed = shown(arbitration)
     if listed:
-        console.print(Trimmed(table(listed)))
+        yield table(listed)
     if len(listed) < len(arbitration.points):
-        paragraph(console, message("arbitrate.points_not_shown", count=len(arbitration.points) - len(listed)))
-    for note in arbitration.notes:
-        paragraph(console, note, style="dim")
+        yield Line(message("arbitrate.points_not_shown", count=len(arbitration.points) - len(listed)))
+    yield Items(arbitration.notes, style="dim")
 
 
 def headline(arbitration: Arbitration) -> Argument:
@@ -79,14 +79,15 @@ def shown(arbitration: Arbitration) -> Sequence[JudgedPoint]:
 def table(points: Sequence[JudgedPoint]) -> Table:
     """Return a table of points: the ruling, both sides' roundings, the roundings of an honest run, the name."""
     heads = (message("page.result"), *SIDES, message("arbitrate.honest_column"), message("arbitrate.point_column"))
-    made = grid(*heads, numbers=(1, 2, 3), gap=1)
-    for judged in points:
-        cells = [rendered(numbered(judged.distances.get(side))) for side in SIDES]
-        any_side = next(iter(judged.distances.values()))
-        honest = rendered(message("arbitrate.roundings", roundings=any_side.honest / any_side.eps))
-        ruling = Text(rendered(judged.ruling), style_of(judged.ruling))
-        made.add_row(ruling, *map(Text, cells), Text(honest), Text(plain(rendered(named(judged)))))
-    return made
+    return Table(heads, [*map(row, points)], numbers=(1, 2, 3), gap=1)
+
+
+def row(judged: JudgedPoint) -> Sequence[Argument | Cell]:
+    """Return the row of a point."""
+    any_side = next(iter(judged.distances.values()))
+    honest = message("arbitrate.roundings", roundings=any_side.honest / any_side.eps)
+    sides = (numbered(judged.distances.get(side)) for side in SIDES)
+    return (Cell(judged.ruling, style_of(judged.ruling)), *sides, honest, named(judged))
 
 
 def named(judged: JudgedPoint) -> Message:
@@ -99,3 +100,22 @@ def numbered(distance: TruthDistance | None) -> Argument:
     if distance is None:
         return "-"
     return message("arbitrate.estimated" if distance.estimated else "arbitrate.roundings", roundings=distance.roundings)
+
+
+def place(judged: JudgedPoint | None) -> dict[str, object] | None:
+    """Return a point's name, and whether its value or gradient is meant."""
+    return None if judged is None else {"point": judged.point, "of": judged.kind}
+
+
+JSON: Shapes = {
+    Arbitration: Shape(
+        """ruling exit_code=ruling.exit_code step same_inputs=alike agree_with_each_other=agreed compute_types first
+        without_consequence points model_settings=settings doubts* notes* messages""",
+        first=lambda arbitration: {side: place(arbitration.first(side)) for side in SIDES},
+        without_consequence=lambda arbitration: {side: [*map(place, arbitration.healed(side))] for side in SIDES},
+    ),
+    Finding: Shape("name reference! candidate!"),
+    JudgedPoint: Shape("point of=kind ruling closer apart **distances"),
+    TruthDistance: Shape("error roundings limit honest norm eps estimated right"),
+}
+"""The keys of an arbitration in JSON."""

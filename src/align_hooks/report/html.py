@@ -1,4 +1,4 @@
-"""The frame of every page: one file that needs no network, in two languages.
+"""A document as a page: one file that needs no network, in two languages.
 
 All text of a record passes through the template's escaping or, inside the data, through JSON without ``<``. A
 content-security policy admits the page's own two scripts and its style sheet, by their digests, and nothing else.
@@ -11,11 +11,12 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -24,21 +25,29 @@ from markupsafe import Markup, escape
 from align_hooks.comparison.finding import Finding
 from align_hooks.messages import Argument, Message, message, rendered
 from align_hooks.messages.catalogue import CHINESE, ENGLISH, template
-from align_hooks.record.format.schema import Table
 from align_hooks.record.write.atomic import json_text
+from align_hooks.report import plots
+from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Plots, Section, Special, of_page, parts_of
 from align_hooks.report.console import plain
-from align_hooks.report.text import parts_of, shown
+from align_hooks.report.document import Document, style_of
+from align_hooks.report.findings import shown
+from align_hooks.report.glossary import WORDS
 
 WEB = Path(__file__).parent / "web"
 PARTS = ("shared", "plots", "table", "page")
 """Files of the page's own script."""
+TONES = {"bold green": "aligned", "bold red": "diverged", "bold magenta": "not-comparable", "bold yellow": "inconclusive"}
+"""The class of a verdict in the style sheet, by its style on a terminal."""
+STATUSES = {"green": "same", "red": "different", "dim": "not-compared"}
+"""The class of a word in the style sheet, by its style on a terminal."""
 DOT = re.compile(r"((?<=\w)\.)(?=\w)")
 SAYS = re.compile(r"\bsay\(\"([\w.]+)\"")
 """The id of a message in the page's script."""
 
 
-def render(file: str, data: Table, **content: object) -> str:
-    """Return a page from its template, ``data`` for its script, and ``content``, as text that encodes to UTF-8."""
+def page(document: Document, version: str) -> str:
+    """Return a document as a page, as text that encodes to UTF-8; ``version`` is that of align_hooks."""
+    made = {id(block): block.make() for block in walk(document.everything) if isinstance(block, Plots | Special)}
     style, library = (WEB / "page.css").read_text(encoding="utf-8"), vega()
     parts = [(WEB / f"{name}.js").read_text(encoding="utf-8") for name in PARTS]
     script = "\n".join(['"use strict";', "(() => {", *parts, "})();"])
@@ -50,17 +59,50 @@ def render(file: str, data: Table, **content: object) -> str:
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.globals |= GLOBALS
-    text = environment.get_template(file).render(
+    data = _shown(for_script(document, made)) | {"words": words_of(script)}
+    text = environment.get_template("page.html").render(
         policy=Markup(policy),
         style=Markup(style),
         script=Markup(script),
         library=Markup(library),
-        data=Markup(json_text(_shown(data) | {"words": words_of(script)}, indent=None).replace("<", "\\u003c")),
+        data=Markup(json_text(data, indent=None).replace("<", "\\u003c")),
         vega=vl_convert.get_vega_version(),
         made=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        **content,
+        version=version,
+        document=document,
+        tone=TONES[style_of(document.result)] if document.result is not None else "inconclusive",
+        glossary=[*document.words, *WORDS],
+        printed=of_page,
+        content=lambda block: made[id(block)],
     )
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def walk(blocks: Blocks) -> Iterator[Block]:
+    """Yield the blocks of a page, those inside others too."""
+    for block in of_page(blocks):
+        yield block
+        if isinstance(block, Section | Fold):
+            yield from walk(block.blocks)
+
+
+def for_script(document: Document, made: Mapping[int, Any]) -> Data:
+    """Return the data of the page's script: plots without their texts, which the template has, and the data of special blocks."""
+    data: Data = {"eps": 1, "tensors": None, "stages": (), "pictures": (), "plots": [], "specs": {}}
+    for block in walk(document.everything):
+        if isinstance(block, Plots):
+            data["plots"] += [without_texts(plot) for plot in made[id(block)]]
+            data["specs"] |= {"steps": plots.steps(single=block.single), "tensors": plots.tensors()}
+        elif isinstance(block, Special):
+            data |= made[id(block)].get("script", {})
+    if data["pictures"]:
+        data["specs"]["picture"] = plots.picture()
+    return data
+
+
+def without_texts(part: Data) -> Data:
+    """Return a plot or picture as the script needs it."""
+    return {key: value for key, value in part.items() if key not in ("title", "text")}
 
 
 def _shown(value: Any) -> Any:
@@ -81,24 +123,6 @@ def vega() -> str:
 def digest(text: str) -> str:
     """Return the source expression that admits exactly this script or style sheet by a content-security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def for_script(
-    plots: Sequence[Table],
-    specs: Table,
-    *,
-    eps: float = 1,
-    tensors: Table | None = None,
-    stages: Sequence[tuple[str, str]] = (),
-    pictures: Sequence[Table] = (),
-) -> Table:
-    """Return the data of the page's script: plots and pictures without their texts, which the template renders."""
-
-    def drawn(parts: Sequence[Table]) -> list[Table]:
-        return [{key: value for key, value in part.items() if key not in ("title", "text")} for part in parts]
-
-    pictured = {"pictures": drawn(pictures), "plots": drawn(plots)}
-    return {"eps": eps, "tensors": tensors, "stages": stages, **pictured, "specs": specs}
 
 
 def words_of(script: str) -> dict[str, tuple[str, str]]:
@@ -160,9 +184,21 @@ def times(finding: Finding) -> Message | None:
     return message("page.times", times=finding.limit_ratio) if math.isfinite(finding.limit_ratio) else message("page.any_is_too_much")
 
 
-GLOBALS: dict[str, Callable[..., object]] = {
+def kind(block: Block) -> str:
+    """Return the name of a block's macro."""
+    return type(block).__name__.lower()
+
+
+def address(name: str) -> str:
+    """Return a name as a part of an address."""
+    return quote(name.encode("utf-8", "backslashreplace"), safe="")
+
+
+GLOBALS: dict[str, Any] = {
     "t": in_both,
     "m": message,
-    **{function.__name__: function for function in (say, label, languages, look, shown, number, times, broken, escape)},
+    "STATUSES": STATUSES,
+    "cell_of": Cell.of,
+    **{function.__name__: function for function in (say, label, languages, look, shown, number, times, broken, escape, kind, address)},
 }
 """Functions of templates: ``t`` renders a message or a value, ``m`` makes a message, ``say`` does both."""
