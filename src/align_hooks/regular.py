@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-CACHED = ("models--", "blobs")
-"""The beginning of a folder's name in Hugging Face's cache, and the folder in it that keeps each file once."""
-
 
 class ReadLimits:
     """The most that is read of a file, so that none exhausts a machine."""
@@ -50,8 +47,8 @@ def open_regular(path: str | os.PathLike[str], within: str | os.PathLike[str] | 
 
 def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
     """Return whether a path, with links resolved, lies in a folder, or in Hugging Face's cache, to which downloads link."""
-    real, (repository, blobs) = Path(os.path.realpath(path)), CACHED
-    of_cache = real.parent.name == blobs and real.parents[1].name.startswith(repository)
+    real = Path(os.path.realpath(path))
+    of_cache = real.parent.name == "blobs" and real.parents[1].name.startswith("models--")
     return of_cache or real.is_relative_to(os.path.realpath(folder))
 
 
