@@ -15,10 +15,9 @@ import yaml
 from align_hooks.checklist import mindformers_models, pitfalls, schedules
 from align_hooks.checklist.canonical_values import UNSET, Balanced, ExpertLayers, dtype, same
 from align_hooks.checklist.edits import in_yaml
-from align_hooks.checklist.family_match import experts
 from align_hooks.checklist.mindformers_models import ARCHITECTURES, DEFAULTS, LLAMA, MLA, OTHERS
 from align_hooks.checklist.pitfalls import refusals
-from align_hooks.checklist.resolvers import optimizer, structure
+from align_hooks.checklist.resolvers import experts, optimizer, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import CheckRow
 from align_hooks.checklist.tables import ROWS
