@@ -105,7 +105,7 @@ class Comparison(verdict.ComparisonResult):
         """Write the page of ``align-hooks compare --html``; raises AlignHooksError without the extra ``html``, OSError as files do."""
         with needing("html", "a page"):
             from align_hooks.report.comparison_page import comparison_page
-        output.write(Path(path), comparison_page(self, __version__, check_runs(self.reference, self.candidate, self.looks)))
+        output.write(Path(path), comparison_page(self, __version__, check_runs(self.reference, self.candidate, self.statistics)))
 
 
 def _plain(value: Value) -> str | bool | int | float | None:

@@ -18,7 +18,7 @@ def test_batches_that_a_comparison_looked_at_are_not_read_again(tmp_path: Path, 
     synthetic = Synthetic()
     synthetic.facts = {"arguments": facts("torch")["arguments"]}
     runs = tuple(open_run(synthetic.write(tmp_path / name)) for name in ("reference", "candidate"))
-    statistics = compare(*runs).looks
+    statistics = compare(*runs).statistics
     assert {*statistics} == {*Side}
     anew = check_runs(*runs, {})
     monkeypatch.setattr(sides, "of_run", None)

@@ -87,6 +87,6 @@ def test_a_run_that_recorded_everything_has_every_quantity_at_every_number(tmp_p
     run = open_run(routed("sketches", "routing", "activations").write(tmp_path / "run"))
     for kind in registry.KINDS:
         assert run.steps_of(kind.name) == list(kind.numbers(range(STEPS))) == sorted(kind.possible(range(STEPS))), kind.name
-    assert {holding.kind: holding.steps for holding in inventory.holdings(run)} == {
+    assert {holding.kind: holding.steps for holding in inventory.inventory(run)} == {
         kind.name: tuple(kind.numbers(range(STEPS))) for kind in registry.KINDS
     }

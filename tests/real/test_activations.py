@@ -88,7 +88,7 @@ def test_one_forced_run_names_two_faults_in_different_layers(reference: Path, fa
     both = ["model.layers.0.mlp.down_proj", "model.layers.1.self_attn.core"]
     assert [origin.name for origin in frameworks.stage(forced, "activations").origins] == both
     assert forced.blame is not None and [suspect.name for suspect in forced.blame.suspects[:2]] == both
-    assert faulty["forced"].facts.taught.steps == (0,)
+    assert faulty["forced"].facts.forced.steps == (0,)
 
 
 @pytest.mark.slow

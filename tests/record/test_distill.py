@@ -21,7 +21,7 @@ from align_hooks.process.executors import executor_of
 from align_hooks.process.work import WorkPool
 from align_hooks.quantities.registry import KINDS, SKETCHES
 from align_hooks.record.distill import CHOICES, DistilledRecord, distill
-from align_hooks.record.inventory import holdings, not_whole
+from align_hooks.record.inventory import inventory, not_whole
 from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify
 from align_hooks.record.write.step_files import StepBatch
@@ -80,7 +80,7 @@ def test_tensors_are_kept_as_their_sketches(run: Run, short: Run, kind: str) -> 
 
 def test_it_is_whole_and_was_asked_for_what_it_holds(short: Run) -> None:
     assert short.problems == [] and not_whole(short) == ()
-    assert {holding.kind for holding in holdings(short)} == {"scalars", "batches", "local_norms", "sketches/gradients", "sketches/weights"}
+    assert {holding.kind for holding in inventory(short)} == {"scalars", "batches", "local_norms", "sketches/gradients", "sketches/weights"}
     for kind in KINDS:
         if kind.switch is not None:
             assert all(step in short.asked(kind.switch.name) for step in short.steps_of(kind.name)), kind.name

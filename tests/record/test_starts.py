@@ -268,7 +268,7 @@ def test_a_start_that_is_killed_while_it_deletes_what_it_replaced(
     assert [list(committed.rows) for committed in run.committed.values()] == [[2, 3], [2, 3]]  # no rank goes on with the other record
 
 
-@pytest.mark.parametrize("key", ["injected", "routed", "taught"])
+@pytest.mark.parametrize("key", ["injected", "routed", "forced"])
 def test_a_run_that_goes_on_keeps_what_other_runs_gave_it_before(key: str, tmp_path: Path) -> None:
     given = {"run": "other", "run_id": "one", "steps": [0, 1, 2]}
     earlier = structured(Facts, {"run_id": "ours", key: given}, tmp_path)

@@ -23,7 +23,7 @@ from align_hooks.errors import AlignHooksError, RecordError, SettingsError
 from align_hooks.messages import rendered
 from align_hooks.process.executors import executor_of
 from align_hooks.process.storage import ALLOWED
-from align_hooks.record.inventory import bytes_by_kind, holdings
+from align_hooks.record.inventory import bytes_by_kind, inventory
 from align_hooks.record.verify import verify
 from align_hooks.replay.weights import open_weights
 from align_hooks.report.json import as_json
@@ -91,7 +91,7 @@ def test_everything_of_a_run_is_read(tmp_path: Path, bucket: str) -> None:
     assert bytes_by_kind(there) == bytes_by_kind(here)
     checked, expected = verify(there), verify(here)
     assert (checked.files, checked.bytes, checked.wrong) == (expected.files, expected.bytes, [])
-    assert health(there, holdings(there), [], None).exit_code == health(here, holdings(here), [], None).exit_code
+    assert health(there, inventory(there), [], None).exit_code == health(here, inventory(here), [], None).exit_code
 
 
 def test_a_directory_made_by_hand_is_read(tmp_path: Path, bucket: str) -> None:
@@ -179,7 +179,7 @@ READERS = ["show", "compare OTHER", "check OTHER", "accept OTHER"]
 @pytest.mark.parametrize("commands", [READERS, slow(["doctor"])], ids=["readers", "doctor"])
 def test_an_address_in_a_record_is_text(commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
     fed = {"run": there, "run_id": "other", "steps": [0]}
-    facts = {"converted": {"log": there, "names": there}, "injected": fed, "routed": fed, "taught": fed, "model": {"_name_or_path": there}}
+    facts = {"converted": {"log": there, "names": there}, "injected": fed, "routed": fed, "forced": fed, "model": {"_name_or_path": there}}
     asked = {**Synthetic().settings, **dict.fromkeys(("replay_batches", "load_weights", "inject_gradients"), f"{there}@0")}
     runs = [Synthetic(facts=facts, settings=asked).write(tmp_path / name) for name in ("one", "other")]
     opened: list[object] = []

@@ -16,7 +16,7 @@ from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.health import Health, health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult
-from align_hooks.record.inventory import holdings, not_whole
+from align_hooks.record.inventory import inventory, not_whole
 from align_hooks.report import check as check_report
 from align_hooks.report import watch as watch_report
 from align_hooks.report.comparison_page import comparison_page
@@ -143,7 +143,7 @@ def hostile(compared: Pairs) -> ComparisonResult:
 def healthy(run: Synthetic, path: Path) -> Health:
     """What ``show`` shows of a run."""
     recorded = open_run(run.write(path))
-    return health(recorded, holdings(recorded), not_whole(recorded))
+    return health(recorded, inventory(recorded), not_whole(recorded))
 
 
 @pytest.fixture(scope="session")

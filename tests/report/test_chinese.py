@@ -26,7 +26,7 @@ from align_hooks.record.check.norm_checks import NormRecheck, recomputed
 from align_hooks.record.format.ending import HowEnded, InterruptedWrite
 from align_hooks.record.format.norms import squared_sum
 from align_hooks.record.format.storage_limitations import NO_LINKS, NO_LOCKS, NO_SYNC
-from align_hooks.record.inventory import holdings, not_whole
+from align_hooks.record.inventory import inventory, not_whole
 from align_hooks.record.read.problems import ProblemKind, distinct
 from align_hooks.record.verify import summary, verify
 from align_hooks.report.findings import shown
@@ -156,7 +156,7 @@ def test_every_sentence_of_a_run_alone(tmp_path: Path, verified: bool, spoiled: 
     run = open_run(path)
     checked = verify(run) if verified else None
     problems = distinct([*not_whole(run), *(checked.wrong if checked else ())])
-    state = health(run, holdings(run), problems, summary(checked) if checked else None)
+    state = health(run, inventory(run), problems, summary(checked) if checked else None)
     sentences = [problem.message for problem in state.problems if problem.kind is not ProblemKind.UNREADABLE]
     sentences += [*state.remarks, state.checked, headline(state), *(rank.ended for rank in state.ranks), state.condition]
     assert ProblemKind.NOT_RECORDED in {problem.kind for problem in state.problems}

@@ -16,7 +16,7 @@ from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError, printable, shown
 from align_hooks.process import script
-from align_hooks.record.inventory import holdings
+from align_hooks.record.inventory import inventory
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report import comparison as comparison_report
 from align_hooks.report import run as run_report
@@ -69,9 +69,9 @@ def test_no_report_of_odd_names_holds_them_raw(tmp_path: Path) -> None:
         for seed in (0, 9)
     ]
     runs = [open_run(run.write(tmp_path / f"run{number}\u202e")) for number, run in enumerate(made)]
-    comparison, state = compare(*runs), health(runs[0], holdings(runs[0]), [], None)
+    comparison, state = compare(*runs), health(runs[0], inventory(runs[0]), [], None)
     reports = comparison_report.document(comparison), run_report.document(state)
-    checked = check_runs(*runs, comparison.looks)
+    checked = check_runs(*runs, comparison.statistics)
     assert checked is not None
     command = f"align-hooks compare {SOME}"
     pages = comparison_page(comparison, "0", None), page(reports[1], "0")

@@ -13,7 +13,7 @@ from align_hooks.comparison.finding import Metric, when
 from align_hooks.comparison.health import Condition, health
 from align_hooks.messages import Message, rendered
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, UNKNOWN
-from align_hooks.record.inventory import bytes_by_kind, holdings, ranges
+from align_hooks.record.inventory import bytes_by_kind, inventory, ranges
 from align_hooks.record.read.problems import ProblemKind
 from align_hooks.report.findings import size
 from align_hooks.report.html import page
@@ -101,7 +101,7 @@ def test_a_mask_that_was_not_seen_is_told(tmp_path: Path) -> None:
 def test_what_a_run_holds(tmp_path: Path) -> None:
     settings = {"batches": "0-1", "local_norms": "all", "gradients": "2", "weights": "0", "sketches": "0-1"}
     run = open_run(Synthetic(settings=settings, batches={}).write(tmp_path / "run"))
-    kinds = {holding.kind: holding for holding in holdings(run)}
+    kinds = {holding.kind: holding for holding in inventory(run)}
     expected = {"scalars": "0-2", "batches": "", "local_norms": "0-2", "gradients": "2", "weights": "0"}
     expected |= dict.fromkeys(("sketches/gradients", "sketches/weights"), "0-1")
     assert {kind: ranges(holding.steps) for kind, holding in kinds.items()} == expected

@@ -25,7 +25,7 @@ from playwright.sync_api import sync_playwright
 from align_hooks import __version__, open_run
 from align_hooks.comparison.health import health
 from align_hooks.comparison.pipeline import compare
-from align_hooks.record.inventory import holdings, not_whole
+from align_hooks.record.inventory import inventory, not_whole
 from align_hooks.report.comparison_page import comparison_page
 from align_hooks.report.html import page
 from align_hooks.report.run import document
@@ -124,7 +124,7 @@ def picture_of_run(browser: Any, path: Path, run: Path) -> None:
     """The picture of a run alone."""
     run_file = path.with_name("run.html")
     read = open_run(run)
-    run_file.write_text(page(document(health(read, holdings(read), not_whole(read))), __version__))
+    run_file.write_text(page(document(health(read, inventory(read), not_whole(read))), __version__))
     view = opened(browser, renamed(run_file, {run: "runs/megatron"}), viewport={"width": WIDTH, "height": 560})
     photograph(view, DOCS / "show.png")
     view.context.close()

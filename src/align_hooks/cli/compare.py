@@ -71,5 +71,5 @@ def compare(
     if html is not None:
         from align_hooks.report.comparison_page import comparison_page
 
-        written("--html", html, lambda: comparison_page(comparison, __version__, check_runs(*runs, comparison.looks)))
+        written("--html", html, lambda: comparison_page(comparison, __version__, check_runs(*runs, comparison.statistics)))
     raise SystemExit(comparison.verdict.exit_code)

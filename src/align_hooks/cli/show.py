@@ -12,7 +12,7 @@ from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
 from align_hooks.process.work import WorkPool
-from align_hooks.record.inventory import holdings, not_whole
+from align_hooks.record.inventory import inventory, not_whole
 from align_hooks.record.read.problems import distinct
 from align_hooks.record.verify import summary
 from align_hooks.record.verify import verify as verify_all
@@ -44,7 +44,7 @@ def show(
         run.read_ahead(WorkPool(say, workers))
         checked = verify_all(run, say, workers) if verify else None
         wrong = distinct([*not_whole(run), *(checked.wrong if checked else ())])
-        state = health(run, holdings(run), wrong, None if checked is None else summary(checked))
+        state = health(run, inventory(run), wrong, None if checked is None else summary(checked))
     print_document(document(state), output())
     written("--json", json, lambda: as_json(state, JSON, align_hooks=__version__, run=str(path)))
     if html is not None:

@@ -130,7 +130,7 @@ class ComparisonContext:
             if unknown := unknown_of(run.facts.model):
                 notes.append(message("notes.unknown_settings", side=side, names=terms(unknown)))
         notes += [message("notes.nameless", side=side, count=len(names), name=min(names)) for side, names in pair.nameless.items()]
-        if forced := [step for step in pair.steps("activations") if pair.is_taught(step)]:
+        if forced := [step for step in pair.steps("activations") if pair.is_forced(step)]:
             notes.append(message("notes.taught", steps=terms(map(when, forced))))
         if self.drawn is not None:
             notes.append(self.drawn.words)

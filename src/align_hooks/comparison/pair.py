@@ -178,9 +178,9 @@ class Pair:
             return message("gaps.skipped" if self.skipped and BY_NAME[kind].of_gradients else "gaps.different_steps")
         return message("gaps.one_recorded", side=asked[0]) if asked else message("gaps.neither_recorded")
 
-    def is_taught(self, step: int) -> bool:
+    def is_forced(self, step: int) -> bool:
         """Return whether blocks of one run were given, at a step, the inputs of the other's."""
-        return is_given(*self.runs, step, "taught") and not all(step in run.facts.taught.steps for run in self.runs)
+        return is_given(*self.runs, step, "forced") and not all(step in run.facts.forced.steps for run in self.runs)
 
     @cached_property
     def _made(self) -> set[int]:

@@ -68,7 +68,7 @@ def compare(
         sides=tuple(map(side, pair.runs)),
         curves=curves(context, judged=comparable),
         itself=pair.is_itself,
-        looks=batches.statistics,
+        statistics=batches.statistics,
     )
 
 

@@ -99,7 +99,7 @@ def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[
         if unseen:
             return StageResult(stage, Status.INCOMPLETE, message("activations.unseen", count=len(unseen), name=unseen[0]))
         return StageResult(stage, Status.SAME, summary, findings, short=short)
-    origins = tuple(found.origins if pair.is_taught(step) else found.origins[:1])
+    origins = tuple(found.origins if pair.is_forced(step) else found.origins[:1])
     shown = {each.name: each for each in (*(origin.finding for origin in origins), *findings)}
     jumps = tuple(jump(context, origin, step) for origin in origins[:SHOWN])
     id = "activations.differ_backward" if origins[0].finding.name.endswith(GRADIENT) else "activations.differ"
@@ -132,7 +132,7 @@ def compare_points(context: ComparisonContext, step: int, chosen: Callable[[str]
     by_norms = [name for name in common if not (ours[name].sketched and theirs[name].sketched)]
     limit_ratio = {name: finding.limit_ratio for name, finding in findings.items()}
     # an agreeing point speaks for one before it only if it was computed from that one, and more than norms agree
-    follows = not by_norms and not context.pair.is_taught(step)
+    follows = not by_norms and not context.pair.is_forced(step)
     fine = healed(limit_ratio, ordered, consumers(made_from)) if follows else []
     others = {name: finding for name, finding in findings.items() if name not in fine}
     return PassComparison(len(findings), others, origins(others, ordered, made_from), fine, by_norms)

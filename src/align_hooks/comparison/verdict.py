@@ -166,7 +166,7 @@ class ComparisonResult:
     curves: tuple[Curve, ...] = ()
     itself: bool = False
     """Whether both runs are one, or copies of one."""
-    looks: Mapping[Side, BatchStatistics] = field(default_factory=dict)
+    statistics: Mapping[Side, BatchStatistics] = field(default_factory=dict)
     """Statistics of either side's recorded batches; empty where their stage was not reached."""
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from align_hooks.quantities.kind import Quantity, Switch
 
-FED = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+INPUTS = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
 """The inputs of a model."""
-ARRAYS = (*FED, "token_losses")
+ARRAYS = (*INPUTS, "token_losses")
 """The arrays of a batch: the inputs, and each token's loss before the mask, fp32 ``[rows, sequence]``."""
 DESCRIPTION = "batch.json"
 CAUSAL_MASK = "causal_attention_mask.npy"

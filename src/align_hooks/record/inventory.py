@@ -42,8 +42,8 @@ class Holding:
     """Bytes on disk of all ranks."""
 
 
-def holdings(run: Run) -> tuple[Holding, ...]:
-    """The holdings of a run, made by ``open_run``; kinds that were neither asked for nor recorded are left out."""
+def inventory(run: Run) -> tuple[Holding, ...]:
+    """The inventory of a run, made by ``open_run``; kinds that were neither asked for nor recorded are left out."""
     sizes = bytes_by_kind(run)
     asked = {kind: "all" if kind.switch is None else run.facts.settings.get(kind.switch.name) or "none" for kind in KINDS}
     every = (Holding(kind.name, tuple(run.steps_of(kind.name)), asked[kind], sizes[kind.name]) for kind in KINDS)

@@ -149,7 +149,7 @@ def filled(batch: Batch) -> dict[str, Array]:
     By default every token counts, and position ids are 0 … sequence-1. A causal attention mask is left out, as the model makes its own;
     any other is bool ``[rows, 1, sequence, sequence]``.
     """
-    arrays = {name: array for name, array in batch.arrays().items() if name in layout.FED}
+    arrays = {name: array for name, array in batch.arrays().items() if name in layout.INPUTS}
     shape = arrays["tokens"].shape
     arrays.setdefault("loss_mask", np.ones(shape, np.float32))
     arrays.setdefault("position_ids", np.broadcast_to(np.arange(shape[1]), shape))

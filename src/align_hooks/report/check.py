@@ -44,7 +44,7 @@ OTHERS = tuple(outcome for outcome in RowOutcome if outcome not in (*MATTERING, 
 """Outcomes that only a list of all rows shows; rows to check by hand have a fold of their own."""
 PLOTS = {Scheduled.LEARNING_RATE: "plot-learning", Scheduled.WEIGHT_DECAY: "plot-weight"}
 """The place of each schedule on the page."""
-LISTED, TRAPS = 8, 12
+LISTED, PITFALLS = 8, 12
 """The most settings and problems in a sentence, and the most lines of a list on a terminal."""
 
 
@@ -81,25 +81,25 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
         yield to_change.of_checklist(checklist)
     for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
         yield Line(note, "bold", 0)
-    yield Items(refused(checklist), message("heading.refused"), TRAPS)
+    yield Items(refused(checklist), message("heading.refused"), PITFALLS)
     in_file = () if everything else in_absent_file(checklist)
     if in_file:
         yield Line(message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
     yield from mattering(checklist, in_file)
     if not everything and (rounding := checklist.of(RowOutcome.ROUNDING)):
         lines = [sentences(_both_values(checked), reason(checked)) for checked in rounding]
-        yield Items(lines, HEADS[RowOutcome.ROUNDING], TRAPS)
+        yield Items(lines, HEADS[RowOutcome.ROUNDING], PITFALLS)
     first = [checked for outcome in FIRST for checked in checklist.of(outcome)]
     if any(checked.change is not None and checked.change.of_model for checked in first):
         yield Line(message("check.sections"), "dim")
     if (to_write := block_of(checklist)) is not None:
         yield Heading(to_write[0], on=Medium.TERMINAL)
         yield Code(to_write[1].splitlines(), STEP, on=Medium.TERMINAL)
-    yield Items(checklist.gaps, message("heading.gaps"), TRAPS)
+    yield Items(checklist.gaps, message("heading.gaps"), PITFALLS)
     may_matter = [
         message("check.may_matter", name=setting.name, value=setting.value, place=setting.where) for _, setting in checklist.uncovered
     ]
-    yield Items(may_matter, message("heading.not_covered_may_matter"), TRAPS)
+    yield Items(may_matter, message("heading.not_covered_may_matter"), PITFALLS)
     yield Items([message("check.built", name=name, reference=ours, candidate=theirs) for name, ours, theirs in checklist.built])
     if everything:
         yield from harmless(checklist)
@@ -152,10 +152,10 @@ def course_plot(course: Course) -> Data:
 def guide(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
     """Yield traps, recommendations that a side does not follow, and the guide's set-ups."""
     above = refused(checklist)
-    yield Items([pitfall for side in checklist.sides for pitfall in side.pitfalls if pitfall not in above], message("heading.traps"), TRAPS)
+    yield Items([pitfall for side in checklist.sides for pitfall in side.pitfalls if pitfall not in above], message("heading.traps"), PITFALLS)
     against = advised(checklist)
     if everything:
-        yield Items([*against.values()], message("heading.against_advice"), TRAPS)
+        yield Items([*against.values()], message("heading.against_advice"), PITFALLS)
     elif against:
         yield Line(message("check.by_hand", rows=terms(against)), "bold", 0, message("heading.against_advice"))
     if (seed := checklist.seed_that_counts) is not None:

@@ -41,7 +41,7 @@ TONES = {"bold green": "aligned", "bold red": "diverged", "bold magenta": "not-c
 STATUSES = {"green": "same", "red": "different", "dim": "not-compared"}
 """The class of a word in the style sheet, by its style on a terminal."""
 DOT = re.compile(r"((?<=\w)\.)(?=\w)")
-SAYS = re.compile(r"\bsay\(\"([\w.]+)\"")
+SAID = re.compile(r"\bsay\(\"([\w.]+)\"")
 """The id of a message in the page's script."""
 
 
@@ -127,7 +127,7 @@ def digest(text: str) -> str:
 
 def words_of(script: str) -> dict[str, tuple[str, str]]:
     """Return the templates that a script fills in, in English and in Chinese, by their ids."""
-    return {id: (template(id, ENGLISH), template(id, CHINESE)) for id in sorted(set(SAYS.findall(script)))}
+    return {id: (template(id, ENGLISH), template(id, CHINESE)) for id in sorted(set(SAID.findall(script)))}
 
 
 def in_both(text: Argument) -> Markup:

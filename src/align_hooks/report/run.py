@@ -28,7 +28,7 @@ def document(health: Health) -> Document:
         health.condition,
         headline(health),
         [*state(health)],
-        [Section("holds", message("health.holds"), message("health.what_it_holds"), [holdings(health)])],
+        [Section("holds", message("health.holds"), message("health.what_it_holds"), [contents(health)])],
         [*sections(health)],
         title=f"align_hooks: {health.side.path}",
         sides=identity.of_runs([health.side]),
@@ -45,7 +45,7 @@ def state(health: Health) -> Iterator[Block]:
     yield Items(lines, most=SHOWN, more="health.more_contradictions")
 
 
-def holdings(health: Health) -> Table:
+def contents(health: Health) -> Table:
     """Return a table of the quantities on record."""
     heads = message("health.kind"), message("health.size"), message("health.asked"), message("health.steps")
     rows = [(each.kind, size(each.bytes), each.asked, f"{ranges(each.steps) or '-'} ({len(each.steps)})") for each in health.holds]

@@ -207,7 +207,7 @@ class Session:
         """Check the activations to force with :meth:`Teacher.check`, before training."""
         assert self.teacher is not None
         self.teacher.check(widths, planned, rows, length, every=self.launch.rank == 0)
-        self.facts["taught"] = self.teacher.facts()
+        self.facts["forced"] = self.teacher.facts()
         self.override("what blocks are given", "the run's own", self.teacher.source, f"{PREFIX}TEACHER")
 
     def refuse_unmatched(self, known: Collection[str], is_elsewhere: Callable[[str], bool] = lambda pattern: False) -> None:

@@ -24,7 +24,7 @@ def has_choices(*runs: Run, step: int) -> bool:
 
 
 def is_given(reference: Run, run: Run, step: int, kind: str = "routed") -> bool:
-    """Return whether a replay gave both runs the same experts (``kind``: or ``injected`` gradients, ``taught`` inputs) at a step."""
+    """Return whether a replay gave both runs the same experts (``kind``: or ``injected`` gradients, ``forced`` inputs) at a step."""
     replays = [(each.facts, getattr(each.facts, kind)) for each in (reference, run)]
     ours, theirs = (replay.run_id if step in replay.steps else facts.run_id for facts, replay in replays)
     return ours is not None and ours == theirs and any(step in replay.steps for _, replay in replays)
@@ -44,7 +44,7 @@ def shares(reference: Run, run: Run, step: int) -> Iterator[tuple[str, float, in
                 yield name, float(np.abs(counts - theirs[name]).sum()) / 2 / int(counts.sum()), int(counts.sum())
 
 
-def unlike(reference: Run, run: Run, step: int) -> str | None:
+def one_sided(reference: Run, run: Run, step: int) -> str | None:
     """Return the first router whose choices one run lacks, or has of other sizes; None where there is none."""
     ours, theirs = reference.routing(step), run.routing(step)
     names = dict.fromkeys((*ours, *theirs))

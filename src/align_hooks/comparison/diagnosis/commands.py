@@ -44,8 +44,8 @@ REHEARSED = ("seed", "deterministic", "device")
 """Settings that decide a run's numbers."""
 RECORDED = tuple(name for switch in SWITCHES for name in (switch.name, *(option.name for option in switch.options)))
 """Settings that say what is recorded of a run."""
-FED = ("replay_batches", "load_weights")
-HANDED = ("inject_gradients", "replay_routing")
+INPUTS = ("replay_batches", "load_weights")
+INJECTED = ("inject_gradients", "replay_routing")
 """Settings that give a run another's data, beside batches and weights."""
 KEPT = tuple(name for name in RECORDED if name.startswith(("activations", "routing")))
 """What a run recorded beside what every command asks for, so that the next comparison can name a cause from it too."""
@@ -64,7 +64,7 @@ def commands_of(names: Sequence[str], context: ComparisonContext, stages: Sequen
         command = COMMANDS[name].format(**filled)
         if name in OF_BOTH:
             named = {word.partition("=")[0] for word in command.split()}
-            kept = tuple(name for name in (*RECORDED, *FED, *HANDED) if PREFIX + name.upper() not in named)
+            kept = tuple(name for name in (*RECORDED, *INPUTS, *INJECTED) if PREFIX + name.upper() not in named)
             places = zip(Side, (filled["reference_again"], filled["again"]), strict=True)
             lines += [_run(side, runs[side], f"{PREFIX}RUN={place} {variables(runs[side], kept)}{command}") for side, place in places]
         elif name in SIDES:
@@ -102,22 +102,22 @@ def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict
         "broken": candidate.path if reference.steps else reference.path,
         "contradicted": next((run.path for run in pair.runs if run.manifests and run.self_check.of_layout), candidate.path),
     }
-    updates, parted = updates_to_inject(pair, stages), first_apart(stages) or first
+    updates, first_difference = updates_to_inject(pair, stages), first_apart(stages) or first
     span = f"{first}-{updates[-1]}"
     routed = "ALIGN_HOOKS_ROUTING=all " if reference.steps_of("routing") else ""
     quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
     its_own = f"ALIGN_HOOKS_REPLAY_BATCHES={quoted['reference']}@{span} ALIGN_HOOKS_LOAD_WEIGHTS={quoted['reference']}@{first} "
-    as_fed = variables(reference, (*FED, *HANDED))
+    replayed = variables(reference, (*INPUTS, *INJECTED))
     return quoted | {
         "first": str(first),
-        "its_own": its_own if is_replayable(reference, first) else as_fed,
-        "as_fed": as_fed,
+        "its_own": its_own if is_replayable(reference, first) else replayed,
+        "as_fed": replayed,
         "routed": routed,
         "kept": variables(candidate, KEPT),
         "kept_of_reference": variables(reference, KEPT),
-        "at_step": f" --step {parted}" if parted > first else "",
+        "at_step": f" --step {first_difference}" if first_difference > first else "",
         "more": routed + (f"ALIGN_HOOKS_ACTIVATIONS={first} " if first in pair.steps("activations") else ""),
-        "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, HANDED),
+        "recorded": (variables(candidate, RECORDED) or NUMBERS) + variables(candidate, INJECTED),
         "updates": span,
         "states": f"{first}-{updates[-1] + 1}",
     }
@@ -131,8 +131,8 @@ def is_replayable(run: Run, step: int) -> bool:
 def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
     """Return the steps whose gradients both sides are to use: from the first on, up to the first that differs, but at least three, and no
     more than three where that is far."""
-    first, parted = pair.first or 0, first_apart(stages)
-    wanted = UPDATES_TO_INJECT if parted is None else max(UPDATES_TO_INJECT, parted - first)
+    first, first_difference = pair.first or 0, first_apart(stages)
+    wanted = UPDATES_TO_INJECT if first_difference is None else max(UPDATES_TO_INJECT, first_difference - first)
     wanted = wanted if wanted <= MOST_UPDATES else UPDATES_TO_INJECT
     return [step for step in range(first, first + wanted) if step in pair.reference.steps] or [first]
 

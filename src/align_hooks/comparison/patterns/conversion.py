@@ -22,7 +22,7 @@ SAME_SUM = 1e-11
 """Relative to the norm; signed sums of the same numbers, added up in another order."""
 SAME_SQUARES = 2 * ROUNDED
 """Relative; squared norms of the same numbers, by two recorders."""
-TELLING = 100_000_000
+LARGEST = 100_000_000
 """Elements up to which a norm identifies numbers: squared norms of so many random ones differ by 1e-4, 100 times ``SAME_SQUARES``."""
 LARGEST_HEAD = 1024
 """Rows within which rotary halves are tried."""
@@ -71,7 +71,7 @@ def mistake_by_sketches(
     alike = [source for source in ours if source != name and shapes[source] == shapes[name] and _same(ours[source], after)]
     if len(alike) == 1:
         return _taken(name, alike[0])
-    same = math.prod(shapes[name]) <= TELLING and abs(after[0] - before[0]) <= SAME_SQUARES * before[0]
+    same = math.prod(shapes[name]) <= LARGEST and abs(after[0] - before[0]) <= SAME_SQUARES * before[0]
     return Mistake(name, message("conversion.same_numbers", name=name)) if same else None
 
 

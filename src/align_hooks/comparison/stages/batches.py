@@ -41,11 +41,11 @@ def batches(context: ComparisonContext) -> StageResult:
         gaps += seen.add(step, *context.batches(step))
     for side, run in context.pair.sides if steps else ():
         conclude(seen.evidence.statistics[side], vocabulary_of(run), run.facts.padded_vocabulary)
-    by_digest, unlike = differing_digests(context.pair)
+    by_digest, differing = differing_digests(context.pair)
     by_tokens, others = differing_tokens(context.pair, {*steps, *by_digest})
-    unlike += others
+    differing += others
     counted, counts = _valid_tokens(context.pair, seen.masked)
-    findings = [*seen.findings, *unlike, *counts, *_consumed(context.pair)]
+    findings = [*seen.findings, *differing, *counts, *_consumed(context.pair)]
     if not findings and not gaps and context.pair.first in steps and _weighs_otherwise(context):
         why = message("batches.normalisation")
         return StageResult(batches, Status.NOT_COMPARABLE, why, reason=Reason.LOSS_NORMALISATION, differs=why, evidence=seen.evidence)
@@ -59,7 +59,7 @@ def batches(context: ComparisonContext) -> StageResult:
     status = Status.DIFFERENT if findings else Status.INCOMPLETE if gaps else Status.SAME if any(known) else Status.NOT_COMPARED
     short = message("steps.count", count=len({*steps, *by_digest, *by_tokens})) if any(known) else None
     summary, shown = sentences(compared, *gaps[:1]), tuple(findings[:WORST])
-    relation, common, pattern = seen.relation if not unlike else (None, None, None)
+    relation, common, pattern = seen.relation if not differing else (None, None, None)
     differs = sentences(relation, common if common is not relation else None) if relation is not None else _first(findings)
     reason = Reason.MASK_UNSEEN if seen.unseen else None
     result = StageResult(batches, status, summary, shown, reason=reason, short=short, differs=differs, evidence=seen.evidence)
@@ -95,12 +95,12 @@ class BatchComparison:
         self.unseen = self.unseen or bool(gaps)
         if ours.tokens is not None and theirs.tokens is not None:
             self.masked.add(step)
-        unlike, alone = differences(ours, theirs, step, mask_is_known=not gaps)
+        differing, alone = differences(ours, theirs, step, mask_is_known=not gaps)
         first = max(self.agreed, (pair.first or 0) - 1) + 1
-        self.findings += [replace(finding, since=first) for finding in unlike]  # batches between recorded ones are not known
-        self.agreed = self.agreed if unlike else step
-        if unlike:
-            name = min((finding.name for finding in unlike), key=ARRAYS.index)
+        self.findings += [replace(finding, since=first) for finding in differing]  # batches between recorded ones are not known
+        self.agreed = self.agreed if differing else step
+        if differing:
+            name = min((finding.name for finding in differing), key=ARRAYS.index)
             self.common.add(name, ours, theirs)
         return [*gaps, *(message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone)]
 
@@ -111,16 +111,16 @@ class BatchComparison:
         names = {finding.name for finding in self.findings}
         if not names:
             return None, None, None
-        looks, facts = self.evidence.statistics, {side: run.facts for side, run in self.context.pair.sides}
+        statistics, facts = self.evidence.statistics, {side: run.facts for side, run in self.context.pair.sides}
         name = min(names, key=ARRAYS.index)
         way = self.common.difference(name, facts)
         common, pattern = (way.words, way.made) if way is not None else (None, None)
         if name == "tokens":
-            ours, theirs = (looks[side] for side in Side)
+            ours, theirs = (statistics[side] for side in Side)
             relation, _ = side_by_side(ours, theirs)
             return relation, common or relation, pattern or relation_of(ours, theirs)
         steps = sorted({finding.step for finding in self.findings if finding.name == name and finding.step is not None})
-        of_all = len(looks[Side.REFERENCE].steps)
+        of_all = len(statistics[Side.REFERENCE].steps)
         relation = message("two_runs.other_arrays", name=name, differing=len(steps), steps=of_all, step=steps[0], iteration=steps[0] + 1)
         return relation, common, pattern
 

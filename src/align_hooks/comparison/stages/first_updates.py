@@ -42,13 +42,13 @@ def first_updates(context: ComparisonContext) -> StageResult:
     steps = [step for step in steps if {step, step + 1} <= known and step + 1 not in pair.after_injected]
     by_step = [_errors(context, step) for step in steps]
     if not any(by_step):
-        handed = any(ours.step + 1 in pair.after_injected for ours, _ in rows)
-        why = message("first_updates.handed_over" if handed else "first_updates.not_on_record")
+        injected = any(ours.step + 1 in pair.after_injected for ours, _ in rows)
+        why = message("first_updates.handed_over" if injected else "first_updates.not_on_record")
         return StageResult(first_updates, Status.NOT_COMPARED, why)
     tensors = sum(bool(finding.name) for finding in by_step[0])
     summary = message("first_updates.compared", tensors=tensors, updates=len(steps))
-    parted = next((errors for errors in by_step if any(error.limit_ratio > 1 for error in errors)), None)  # later ones follow from it
-    findings = parted or [error for errors in by_step for error in errors]
+    beyond_limit = next((errors for errors in by_step if any(error.limit_ratio > 1 for error in errors)), None)  # later ones follow from it
+    findings = beyond_limit or [error for errors in by_step for error in errors]
     short = message("short.updates", count=len(steps), tensors=tensors)
     result = judged(first_updates, summary, findings, short, most=None)
     ordered = sorted(result.findings, key=lambda finding: (finding.limit_ratio <= 1, not finding.name))

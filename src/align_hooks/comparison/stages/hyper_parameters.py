@@ -29,7 +29,7 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
             return StageResult(hyper_parameters, Status.NOT_COMPARED, message("settings.not_on_record"))
         status = Status.DIFFERENT if rates else Status.SAME
         alone, short = message("hyper_parameters.rates_alone", count=steps), message("steps.count", count=steps)
-        return StageResult(hyper_parameters, status, alone, tuple(rates), short=short, differs=unlike([], rate_differs))
+        return StageResult(hyper_parameters, status, alone, tuple(rates), short=short, differs=difference_words([], rate_differs))
     shared = ours.by_parameter().keys() & theirs.by_parameter().keys()
     together = context.pair.reference.steps[:1] == context.pair.candidate.steps[:1]  # a resumed run begins in the middle of its schedule
     own = context.pair.incomparable
@@ -37,10 +37,10 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
     status = Status.DIFFERENT if built or rates else Status.SAME if shared or own else Status.INCOMPLETE
     so_many = message("steps.so_many", count=steps)
     compared, short = (message(id, count=len(shared), steps=so_many) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
-    return StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=unlike(built, rate_differs))
+    return StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=difference_words(built, rate_differs))
 
 
-def unlike(built: Sequence[Finding], rate: Message | None) -> Words | None:
+def difference_words(built: Sequence[Finding], rate: Message | None) -> Words | None:
     """Return which settings differ, and from which step on the learning rate; None where nothing does."""
     names = list(dict.fromkeys(finding.what for finding in built))
     differing = message("differs.settings", names=several(names)) if names else None
@@ -54,11 +54,11 @@ def learning_rates(pair: Pair) -> tuple[list[Finding], Message | None, int]:
     apart = [(step, ours, theirs) for step, ours, theirs in known if not _equal(pair, ours, theirs, within)]
     if not apart:
         return [], None, len(known)
-    (step, *unlike), later = apart[0], len(apart) - 1
+    (step, *values), later = apart[0], len(apart) - 1
     subject = at_step(Metric.LEARNING_RATE, step)
     if later:
         subject = message("hyper_parameters.rate_and_later", step=step, iteration=step + 1, count=later)
-    ours, theirs = map(as_written, unlike)
+    ours, theirs = map(as_written, values)
     differs = from_step(Metric.LEARNING_RATE, step, on=0 < later == sum(other > step for other, *_ in known))
     return [Finding(subject, ours, theirs, name="learning rate", step=step, quantity=Metric.LEARNING_RATE)], differs, len(known)
 

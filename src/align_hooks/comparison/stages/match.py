@@ -33,8 +33,8 @@ def match(context: ComparisonContext) -> StageResult:
     summary, short = _laid_out(context, None if nameless else (ours, theirs)), _in_short(context, ours.keys() & theirs.keys())
 
     def not_comparable(why: Words, reason: Reason, *findings: Finding) -> StageResult:
-        told = sentences(why, summary)
-        return StageResult(match, Status.NOT_COMPARABLE, told, (*findings, *problems), reason=reason, short=short, differs=why)
+        words = sentences(why, summary)
+        return StageResult(match, Status.NOT_COMPARABLE, words, (*findings, *problems), reason=reason, short=short, differs=why)
 
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
     left_out = _left_out(context, ours, theirs)
@@ -43,8 +43,8 @@ def match(context: ComparisonContext) -> StageResult:
         return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
     if shapes or alone:
         counts = {"match.other_shapes": len(shapes), "match.one_side_only": len(alone)}
-        unlike = terms(message(id, count=count) for id, count in counts.items() if count)
-        return not_comparable(message("match.other_model", what=unlike), Reason.OTHER_MODEL, *shapes, *alone)
+        differing = terms(message(id, count=count) for id, count in counts.items() if count)
+        return not_comparable(message("match.other_model", what=differing), Reason.OTHER_MODEL, *shapes, *alone)
     if not context.pair.rows:
         return not_comparable(message("match.no_common_step"), Reason.NO_COMMON_STEP)
     broken = message("match.not_whole", side=problems[0].reference, problem=problems[0].what) if problems else None
@@ -97,12 +97,12 @@ def _left_out(context: ComparisonContext, ours: Shapes, theirs: Shapes) -> Colle
 
 def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
     """Return the parameters that both sides have in different shapes."""
-    unlike = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-    shapes = {name: (show(list(ours[name])), show(list(theirs[name]))) for name in unlike}
+    differing = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
+    shapes = {name: (show(list(ours[name])), show(list(theirs[name]))) for name in differing}
     return [Finding(message("match.shape", name=name), *pair, name=name, quantity=Metric.SHAPE) for name, pair in shapes.items()]
 
 
-def _beside_padding(padding: Sequence[str], unlike: Sequence[Finding], ours: Shapes, theirs: Shapes) -> bool:
+def _beside_padding(padding: Sequence[str], differing: Sequence[Finding], ours: Shapes, theirs: Shapes) -> bool:
     """Return whether anything differs in size beside the rows of a vocabulary."""
     padded = [name.removesuffix("#padding") for name in padding]
     rows = {shapes[name][0] for name in padded for shapes in (ours, theirs) if name in shapes}
@@ -111,7 +111,7 @@ def _beside_padding(padding: Sequence[str], unlike: Sequence[Finding], ours: Sha
         shapes = [shapes[name] for shapes in (ours, theirs) if name in shapes]
         return len({shape[1:] for shape in shapes}) == 1 and any(shape[0] in rows for shape in shapes)
 
-    return not all(one.name.endswith("#padding") or is_of_vocabulary(one.name) for one in unlike)
+    return not all(one.name.endswith("#padding") or is_of_vocabulary(one.name) for one in differing)
 
 
 def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:

@@ -16,12 +16,12 @@ def model_settings(context: ComparisonContext) -> StageResult:
     if not context.settings and not all(run.facts.model for run in context.pair.runs):
         return StageResult(model_settings, Status.NOT_COMPARED, message("settings.not_on_record"))
     status = Status.INCONCLUSIVE if context.settings else Status.SAME
-    differs = unlike(context) if context.settings else None
+    differs = difference_words(context) if context.settings else None
     short = message("short.as_built")
     return StageResult(model_settings, status, message("model_settings.compared"), tuple(context.settings), short=short, differs=differs)
 
 
-def unlike(context: ComparisonContext) -> Message:
+def difference_words(context: ComparisonContext) -> Message:
     """Say what differs; where a side's model was not recognised, only that: nothing else of it is worth reading first."""
     if all(finding.name != FAMILY for finding in context.settings):
         return message("model_settings.differ", names=several([finding.what for finding in context.settings]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.data.routing import ALWAYS, has_choices, is_given, unlike
+from align_hooks.comparison.data.routing import ALWAYS, has_choices, is_given, one_sided
 from align_hooks.comparison.finding import Finding, Metric, when
 from align_hooks.comparison.findings import WORST, furthest, in_short, steps_text
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
@@ -36,7 +36,7 @@ def routing(context: ComparisonContext) -> StageResult | None:
     wrong = [finding for finding in beyond if finding.step is not None and pair.is_exact(finding.step)]
     status = Status.DIFFERENT if wrong else Status.INCONCLUSIVE if beyond else Status.SAME
     chosen = all(has_choices(*pair.runs, step=step) for step in steps)
-    lacking = next((lack for step in pair.steps("routing") if (lack := unlike(*pair.runs, step))), None)
+    lacking = next((lack for step in pair.steps("routing") if (lack := one_sided(*pair.runs, step))), None)
     if lacking is not None and status is Status.SAME:
         return StageResult(routing, Status.INCOMPLETE, message("routing.unlike", name=lacking))
     summary = message("routing.compared" if chosen else "routing.counted", count=len(by_step[steps[0]]), steps=steps_text(steps))

@@ -34,8 +34,8 @@ def state(context: ComparisonContext) -> StageResult | None:
             findings += [] if finding is None else [finding]
         if findings:
             summary = message("training_state.first_different", count=len(findings), all=len(names), step=step, iteration=step + 1)
-            unlike = listed([finding.name for finding in findings])
-            differs = message("training_state.differs", names=unlike, step=when(step))
+            names = listed([finding.name for finding in findings])
+            differs = message("training_state.differs", names=names, step=when(step))
             return StageResult(state, Status.DIFFERENT, summary, tuple(findings), differs=differs)
         compared += bool(names)
     if not compared:
@@ -54,7 +54,7 @@ def empty(pair: Pair, without: Sequence[int]) -> int:
 def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
     """Yield by name what both runs have of a step's start, with a finding where it differs; equal names on other ranks count once."""
     reference, candidate = (run.state(step) for run in pair.runs)
-    told: set[str] = set()
+    reported: set[str] = set()
     for rank, entries in reference.items():
         others = candidate.get(rank, {})
         for name, ours in entries.items():
@@ -62,6 +62,6 @@ def of_step(pair: Pair, step: int) -> Iterator[tuple[str, Finding | None]]:
                 continue
             if ours == (theirs := others[name]):
                 yield name, None
-            elif name not in told:
-                told.add(name)
+            elif name not in reported:
+                reported.add(name)
                 yield name, Finding(at_step(name, step), ours, theirs, name=name, step=step, quantity=Metric.STATE)

@@ -27,7 +27,7 @@ def unequal_batches(run: RunRows, step: int) -> Iterator[Contradiction]:
     seen: dict[tuple[int, int, str], tuple[int, str]] = {}
     for rank, fed in run.batch_descriptions(step).items():
         place = run.manifests[rank].place
-        digests = {name: stored.sha256 for name, stored in fed.arrays.items() if name in layout.FED}
+        digests = {name: stored.sha256 for name, stored in fed.arrays.items() if name in layout.INPUTS}
         digests |= {"attention_mask": "causal"} if fed.attention_mask == "causal" else {}
         for name, digest in digests.items():
             key = (0, 0, name) if fed.joined_first and fed.joined_first.whole else (place.get("dp", rank), place.get("cp", 0), name)

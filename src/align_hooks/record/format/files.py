@@ -251,15 +251,15 @@ EMPTY = (32).to_bytes(8, "little") + b'{"__metadata__":{"format":"pt"}}'
 
 def _header(file: OpenFile) -> tuple[bytes, JsonObject]:
     """Return the header of a safetensors file, as text and parsed; raises ValueError where it does not fit the size of the file."""
-    room = file.size - 8
+    space = file.size - 8
     size = int.from_bytes(file.read(0, 8), "little")
-    if size > min(room, LONGEST_HEADER):
+    if size > min(space, LONGEST_HEADER):
         raise ValueError("it is shorter than its header")
     header = bytes(file.read(8, size))
     refuse_swollen(header)
     tensors = json.loads(header)
     stops = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
-    if max(stops, default=0) != room - size:
+    if max(stops, default=0) != space - size:
         raise ValueError("its size is not what its header says")
     return header, tensors
 

@@ -47,7 +47,7 @@ JsonObject: TypeAlias = dict[str, Any]
 """A JSON object as it was read, before :func:`.structured.structured` gives it types."""
 FORMAT = 1
 """The number of the format, the only one that is read."""
-FED, BATCH_ARRAYS = batches.FED, batches.ARRAYS
+INPUTS, BATCH_ARRAYS = batches.INPUTS, batches.ARRAYS
 MOMENTS = optimizer_state.MOMENTS
 RUN_FILE = "run.json"
 

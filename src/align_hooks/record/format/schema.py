@@ -135,7 +135,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     overrides: tuple[Override, ...] = ()
     injected: ReplayedSteps = ReplayedSteps()
     routed: ReplayedSteps = ReplayedSteps()
-    taught: ReplayedSteps = ReplayedSteps()
+    forced: ReplayedSteps = ReplayedSteps()
     command: str | None = None
     """The shell command that started the run, without variables; None where unknown."""
     directory: str | None = None

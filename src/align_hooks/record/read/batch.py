@@ -162,7 +162,7 @@ def _read_part(source: BatchSource, names: Sequence[str]) -> RankBatch:
 def _read_part_by_hand(source: BatchSource) -> RankBatch:
     """Return the arrays that the guide's snippet wrote for a rank, which is a data-parallel rank then."""
     place = source.place
-    arrays = {name: source.array(name) for name in layout.FED if (place / f"{name}.npy").exists()}
+    arrays = {name: source.array(name) for name in layout.INPUTS if (place / f"{name}.npy").exists()}
     for name in ("tokens", "labels"):
         if name not in arrays:
             raise RecordError(f"{place / name}.npy is missing; the guide's snippet writes tokens and labels for every rank")

@@ -143,10 +143,10 @@ def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Ite
     return [to_builtins(segment) for segment in kept]
 
 
-HANDED = {
+REPLAYS = {
     "injected": ("INJECT_GRADIENTS", "was injected with gradients of"),
     "routed": ("REPLAY_ROUTING", "gave its tokens to the experts of"),
-    "taught": ("TEACHER", "had its blocks fed with what was recorded of"),
+    "forced": ("TEACHER", "had its blocks fed with what was recorded of"),
 }
 """Field of a run's facts for a replay of another run, to the variable and the words of a refusal."""
 
@@ -164,7 +164,7 @@ def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept:
         merged["run_id"] = earlier.run_id
     overrides = list(facts.get("overrides", ()))
     merged["overrides"] = [*(override for override in map(to_builtins, earlier.overrides) if override not in overrides), *overrides]
-    for key, (variable, was) in HANDED.items():
+    for key, (variable, was) in REPLAYS.items():
         before, after = getattr(earlier, key), facts.get(key) or {}
         steps = [step for step in before.steps if step < first]
         if steps and after and after["run_id"] != before.run_id:
