@@ -22,8 +22,13 @@ CHECKOUT = Path(__file__).parents[2]
 SOURCE = Path(align_hooks.__file__).parent
 READERS = ("checklist", "comparison", "doctor", "evidence", "oracle", "report", "scenarios", "testing")
 """The packages of ours that no training imports, but for ``DEFAULTS``: ``test_imported`` sees to that."""
-DEFAULTS = tuple(f"checklist/{name}" for name in ("__init__.py", "meaning.py", "row.py"))
-DEFAULTS += tuple(f"checklist/{name}.{ending}" for name in ("defaults", "older_families") for ending in ("py", "txt"))
+DEFAULTS = tuple(
+    f"checklist/{name}"
+    for name in (
+        *("__init__.py", "canonical_values.py", "lookup.py", "mindformers_models.py"),
+        *(f"{table}.txt" for table in ("class_keys", "defaults", "newer_names", "older_families")),
+    )
+)
 """What MindFormers' side takes from the CheckList: the defaults of settings."""
 INPUTS = (
     *(CHECKOUT / name for name in ("launch", "pyproject.toml", "tests/real/scripts", "tests/real/frameworks.py", "tests/real/kept.py")),

@@ -481,7 +481,7 @@ def test_a_number_that_stays_text(mindformers: dict[str, Any]) -> None:
 @pytest.mark.parametrize("text", ["1e-5", "1E-5", "1.0e-5", "1.e-5", "1e5", "1.0e5", "1.0e+5", "1.5e3", "1.e5", ".5e3", ".5e-3", "-1e-5"])
 def test_numbers_that_yaml_makes_text_of(text: str) -> None:
     read = yaml.safe_load(f"a: {text}")["a"]
-    assert isinstance(read, str) == (refusals.NOT_A_FLOAT.match(text) is not None), (text, read)
+    assert isinstance(read, str) == (pitfalls.NOT_A_FLOAT.match(text) is not None), (text, read)
     if isinstance(read, str):
         assert yaml.safe_load(f"a: {in_yaml(float(text))}")["a"] == float(text)
 
@@ -495,7 +495,7 @@ def test_fields_that_the_training_graph_does_not_read() -> None:
     assert spec is not None and spec.origin is not None
     root = Path(spec.origin).parent
     sources = [*(root / "parallel_core" / "training_graph").rglob("*.py"), *(root / "models").rglob("modeling_*_train.py")]
-    read = {name for file in sources for name in attributes(file) if name in pitfalls.WITHOUT_EFFECT}
+    read = {name for file in sources for name in attributes(file) if name in mindformers_models.NOT_IN_GRAPH}
     assert len(sources) > 30
     assert read == set()
 
@@ -524,7 +524,7 @@ def test_mindformers_learning_rate(mindformers: dict[str, Any], name: str) -> No
 
 
 def test_every_schedule_is_tried() -> None:
-    from align_hooks.checklist.mindformers_schedule import SHAPES
+    from align_hooks.checklist.schedules import SHAPES
 
     assert SHAPES.keys() == {kwargs["type"] for kwargs in MINDFORMERS_SCHEDULES.values()}
 
