@@ -8,7 +8,27 @@ from pathlib import Path
 import align_hooks
 
 SOURCE = Path(align_hooks.__file__).parent
-PRIVATE = frozenset("belongs frontier handed holdings house ledger lifted parted room seam seams taught telling told traps tries unlike".split())
+PRIVATE = frozenset(
+    [
+        "belongs",
+        "frontier",
+        "handed",
+        "holdings",
+        "house",
+        "ledger",
+        "lifted",
+        "parted",
+        "room",
+        "seam",
+        "seams",
+        "taught",
+        "telling",
+        "told",
+        "traps",
+        "tries",
+        "unlike",
+    ]
+)
 """Words that a name may not have: what each stood for has the field's own word."""
 
 

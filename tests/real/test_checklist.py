@@ -16,7 +16,6 @@ from align_hooks.checklist import mindformers_models, pitfalls, schedules
 from align_hooks.checklist.canonical_values import UNSET, Balanced, ExpertLayers, dtype, same
 from align_hooks.checklist.edits import in_yaml
 from align_hooks.checklist.mindformers_models import ARCHITECTURES, DEFAULTS, LLAMA, MLA, OTHERS
-from align_hooks.checklist.pitfalls import refusals
 from align_hooks.checklist.resolvers import experts, optimizer, structure
 from align_hooks.checklist.result import as_read
 from align_hooks.checklist.row import CheckRow

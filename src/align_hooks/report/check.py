@@ -152,7 +152,9 @@ def course_plot(course: Course) -> Data:
 def guide(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
     """Yield traps, recommendations that a side does not follow, and the guide's set-ups."""
     above = refused(checklist)
-    yield Items([pitfall for side in checklist.sides for pitfall in side.pitfalls if pitfall not in above], message("heading.traps"), PITFALLS)
+    yield Items(
+        [pitfall for side in checklist.sides for pitfall in side.pitfalls if pitfall not in above], message("heading.traps"), PITFALLS
+    )
     against = advised(checklist)
     if everything:
         yield Items([*against.values()], message("heading.against_advice"), PITFALLS)

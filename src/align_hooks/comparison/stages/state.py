@@ -34,8 +34,8 @@ def state(context: ComparisonContext) -> StageResult | None:
             findings += [] if finding is None else [finding]
         if findings:
             summary = message("training_state.first_different", count=len(findings), all=len(names), step=step, iteration=step + 1)
-            names = listed([finding.name for finding in findings])
-            differs = message("training_state.differs", names=names, step=when(step))
+            differing = listed([finding.name for finding in findings])
+            differs = message("training_state.differs", names=differing, step=when(step))
             return StageResult(state, Status.DIFFERENT, summary, tuple(findings), differs=differs)
         compared += bool(names)
     if not compared:
