@@ -10,7 +10,7 @@ from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.messages import Argument, Joined, Message, message, rendered
-from align_hooks.report.blocks import Block
+from align_hooks.report.blocks import DocumentBlock
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.document import Document
 
@@ -47,7 +47,7 @@ def result(name: str, status: Status, summary: str = "", findings: tuple[Finding
     return StageResult(next(stage for stage in LADDER if stage.name == name), status, summary, findings)
 
 
-def on_terminal(report: Document | Iterable[Block], width: int = 80, **options: Any) -> str:
+def on_terminal(report: Document | Iterable[DocumentBlock], width: int = 80, **options: Any) -> str:
     """What a terminal shows of a report."""
     console = Console(file=(text := io.StringIO()), width=width, **options)
     print_document(report, console) if isinstance(report, Document) else print_blocks(report, console)

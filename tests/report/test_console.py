@@ -18,7 +18,7 @@ from align_hooks.messages import with_commands
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.report import console
 from align_hooks.report.arbitration import document
-from align_hooks.report.blocks import Line
+from align_hooks.report.blocks import Paragraph
 from comparison.test_arbitration import arbitration as arbitrated
 from comparison.test_arbitration import judged
 from evidence.test_logs import megatron
@@ -164,4 +164,4 @@ def test_a_table_has_no_blanks_at_the_ends_of_its_lines() -> None:
 
 
 def test_a_control_sequence_shows_as_its_escape() -> None:
-    assert printed(lambda out: console.print_blocks([Line("a\x1b[2Jb", "red", 0, "failed")], out)) == ["failed: a\\x1b[2Jb"]
+    assert printed(lambda out: console.print_blocks([Paragraph("a\x1b[2Jb", "red", 0, "failed")], out)) == ["failed: a\\x1b[2Jb"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from align_hooks.cli.application import Option, app
 from align_hooks.cli.files import output
-from align_hooks.report.blocks import Line
+from align_hooks.report.blocks import Paragraph
 from align_hooks.report.console import print_blocks
 from align_hooks.settings import PREFIX, Settings
 
@@ -25,4 +25,4 @@ def env(markdown: Annotated[bool, Option(help="Print the table as Markdown, as d
             print(f"| `{name}` | {value} | {effect} |")
         return
     for name, value, effect in rows:
-        print_blocks([Line(value, "bold", 0, name, "  "), Line(effect, indent=4)], output())
+        print_blocks([Paragraph(value, "bold", 0, name, "  "), Paragraph(effect, indent=4)], output())

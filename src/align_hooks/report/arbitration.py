@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance
 from align_hooks.comparison.finding import Finding, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
-from align_hooks.report.blocks import Block, Cell, Items, Line, Table
+from align_hooks.report.blocks import DocumentBlock, Cell, Items, Paragraph, Table
 from align_hooks.report.comparison import settings
 from align_hooks.report.document import Document, style_of
 from align_hooks.report.json import Shape, Shapes
@@ -22,16 +22,16 @@ def document(arbitration: Arbitration) -> Document:
     return Document(arbitration.ruling, headline(arbitration), [*grounds(arbitration)])
 
 
-def grounds(arbitration: Arbitration) -> Iterator[Block]:
+def grounds(arbitration: Arbitration) -> Iterator[DocumentBlock]:
     """Yield remarks and doubts, settings that differ, points and notes."""
     yield Items([*remarks(arbitration), *arbitration.doubts])
     if arbitration.settings:
-        yield Line(sentences(settings(arbitration.settings), message("arbitrate.by_reference")))
+        yield Paragraph(sentences(settings(arbitration.settings), message("arbitrate.by_reference")))
     listed = shown(arbitration)
     if listed:
         yield table(listed)
     if len(listed) < len(arbitration.points):
-        yield Line(message("arbitrate.points_not_shown", count=len(arbitration.points) - len(listed)))
+        yield Paragraph(message("arbitrate.points_not_shown", count=len(arbitration.points) - len(listed)))
     yield Items(arbitration.notes, style="dim")
 
 

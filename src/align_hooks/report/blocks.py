@@ -29,7 +29,7 @@ EVERYWHERE = TEXT | Medium.PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class DocumentBlock:
     """A part of a document."""
 
     on: Medium = EVERYWHERE
@@ -37,7 +37,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Block):
+class Paragraph(DocumentBlock):
     """A paragraph, and below it the commands of its message, to be copied."""
 
     text: Argument
@@ -57,7 +57,7 @@ class Line(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Heading(Block):
+class Heading(DocumentBlock):
     """A head within a section."""
 
     text: Argument
@@ -68,7 +68,7 @@ class Heading(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Block):
+class Items(DocumentBlock):
     """Lines below one another."""
 
     lines: Sequence[Argument]
@@ -93,7 +93,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts(Block):
+class KeyValues(DocumentBlock):
     """Labels with what is known under each, in one line of a text."""
 
     facts: Sequence[tuple[Argument, Sequence[Item]]]
@@ -105,14 +105,14 @@ class Facts(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Box(Block):
+class Box(DocumentBlock):
     """A framed advice: a text with its commands, and what a page shows below."""
 
     label: Message
     id: str
     """Address on the page."""
     text: Argument = None
-    blocks: Sequence[Block] = ()
+    blocks: Sequence[DocumentBlock] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Block):
+class Table(DocumentBlock):
     """A table; its last column is wrapped on a terminal."""
 
     heads: Sequence[Argument | Cell]
@@ -152,7 +152,7 @@ class Table(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Code(Block):
+class Code(DocumentBlock):
     """Lines to be copied, which no printer breaks."""
 
     lines: Sequence[str]
@@ -161,17 +161,17 @@ class Code(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Fold(Block):
+class Fold(DocumentBlock):
     """Blocks that a page folds away behind a line, which is a text's heading."""
 
     summary: Argument
-    blocks: Sequence[Block]
+    blocks: Sequence[DocumentBlock]
     count: int | None = None
     """Number of the things below; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Section(Block):
+class Section(DocumentBlock):
     """Blocks with a head of their own on a page; a text leaves the head out."""
 
     id: str
@@ -179,14 +179,14 @@ class Section(Block):
     nav: Message
     """Name in the page's navigation."""
     head: Message
-    blocks: Sequence[Block]
+    blocks: Sequence[DocumentBlock]
     is_folded: bool = False
     look: str = ""
     """Further classes of a page's style sheet, where the section is folded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plots(Block):
+class Plots(DocumentBlock):
     """Plots of a page, which its script draws."""
 
     make: Callable[[], Sequence[Data]]
@@ -196,7 +196,7 @@ class Plots(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Special(Block):
+class Special(DocumentBlock):
     """A block of one report, with a macro of ``web/special.html``."""
 
     macro: str
@@ -204,30 +204,30 @@ class Special(Block):
     """Makes the macro's values; ``script`` among them is data of the page's script."""
 
 
-Blocks: TypeAlias = Sequence[Block]
+Blocks: TypeAlias = Sequence[DocumentBlock]
 
 
-def of_page(blocks: Iterable[Block]) -> list[Block]:
+def of_page(blocks: Iterable[DocumentBlock]) -> list[DocumentBlock]:
     """Return the blocks that a page shows."""
     return [block for block in blocks if Medium.PAGE in block.on]
 
 
-def of_text(medium: Medium, blocks: Iterable[Block]) -> Iterator[Line | Code | Table]:
+def of_text(medium: Medium, blocks: Iterable[DocumentBlock]) -> Iterator[Paragraph | Code | Table]:
     """Yield what a medium of text prints: every other block as lines."""
     for block in blocks:
         if medium not in block.on:
             continue
         match block:
-            case Line() | Code() | Table():
+            case Paragraph() | Code() | Table():
                 yield block
             case Heading():
-                yield Line(block.text, "bold", 0)
-            case Facts():
-                yield Line(block.text)
+                yield Paragraph(block.text, "bold", 0)
+            case KeyValues():
+                yield Paragraph(block.text)
             case Box():
-                yield Line(fact_text(block.label, block.text))
+                yield Paragraph(fact_text(block.label, block.text))
             case Fold():
-                yield from (Line(block.summary, "bold", 0), *of_text(medium, block.blocks))
+                yield from (Paragraph(block.summary, "bold", 0), *of_text(medium, block.blocks))
             case Section():
                 yield from of_text(medium, block.blocks)
             case Items():
@@ -236,13 +236,13 @@ def of_text(medium: Medium, blocks: Iterable[Block]) -> Iterator[Line | Code | T
                 raise TypeError(f"{type(block).__name__} is of pages")
 
 
-def lines_of(items: Items) -> Iterator[Line]:
+def lines_of(items: Items) -> Iterator[Paragraph]:
     """Yield the first lines under their head, and the number of the others."""
     if items.lines and items.head is not None:
-        yield Line(items.head, "bold", 0)
-    yield from (Line(each, items.style, items.indent) for each in items.lines[: items.most])
+        yield Paragraph(items.head, "bold", 0)
+    yield from (Paragraph(each, items.style, items.indent) for each in items.lines[: items.most])
     if items.most is not None and len(items.lines) > items.most:
-        yield Line(message(items.more, count=len(items.lines) - items.most), indent=items.indent)
+        yield Paragraph(message(items.more, count=len(items.lines) - items.most), indent=items.indent)
 
 
 def parts_of(advice: Argument) -> Sequence[Argument]:

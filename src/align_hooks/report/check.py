@@ -14,14 +14,14 @@ from align_hooks.messages import Argument, Joined, Message, Side, message, rende
 from align_hooks.report import to_change
 from align_hooks.report.blocks import (
     STEP,
-    Block,
+    DocumentBlock,
     Cell,
     Code,
     Data,
     Fold,
     Heading,
     Items,
-    Line,
+    Paragraph,
     Medium,
     Plots,
     Section,
@@ -73,25 +73,25 @@ def sides(checklist: Checklist) -> Iterator[tuple[Side, CheckedSide]]:
     yield from zip(Side, checklist.sides, strict=True)
 
 
-def differences(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
+def differences(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlock]:
     """Yield what differs or could not be decided, and what to write."""
     for name, side in sides(checklist):
         yield Code([f"{rendered(name)}  {side.framework:<11}  {side.source}"], STEP, on=Medium.TERMINAL)
     if checklist.of(RowOutcome.DIFFERENT):
         yield to_change.of_checklist(checklist)
     for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
-        yield Line(note, "bold", 0)
+        yield Paragraph(note, "bold", 0)
     yield Items(refused(checklist), message("heading.refused"), PITFALLS)
     in_file = () if everything else in_absent_file(checklist)
     if in_file:
-        yield Line(message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
+        yield Paragraph(message("check.in_absent_file", count=len(in_file), rows=terms(map(_with_value, in_file))))
     yield from mattering(checklist, in_file)
     if not everything and (rounding := checklist.of(RowOutcome.ROUNDING)):
         lines = [sentences(_both_values(checked), reason(checked)) for checked in rounding]
         yield Items(lines, HEADS[RowOutcome.ROUNDING], PITFALLS)
     first = [checked for outcome in FIRST for checked in checklist.of(outcome)]
     if any(checked.change is not None and checked.change.of_model for checked in first):
-        yield Line(message("check.sections"), "dim")
+        yield Paragraph(message("check.sections"), "dim")
     if (to_write := block_of(checklist)) is not None:
         yield Heading(to_write[0], on=Medium.TERMINAL)
         yield Code(to_write[1].splitlines(), STEP, on=Medium.TERMINAL)
@@ -105,12 +105,12 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
         yield from harmless(checklist)
 
 
-def mattering(checklist: Checklist, elsewhere: Sequence[JudgedRow] = ()) -> Iterator[Block]:
+def mattering(checklist: Checklist, elsewhere: Sequence[JudgedRow] = ()) -> Iterator[DocumentBlock]:
     """Yield the rows whose difference may change the result, but for those ``elsewhere``."""
     yield from tables(checklist, MATTERING, elsewhere)
     if not any(map(checklist.of, MATTERING)):
         agree = not any(map(checklist.of, HARMLESS))
-        yield Line(message("heading.all_agree" if agree else "page.nothing_that_matters"), on=Medium.PAGE)
+        yield Paragraph(message("heading.all_agree" if agree else "page.nothing_that_matters"), on=Medium.PAGE)
 
 
 def harmless(checklist: Checklist) -> Iterator[Fold]:
@@ -124,11 +124,11 @@ def refused(checklist: Checklist) -> list[Argument]:
     return [refusal.text for side in checklist.sides for refusal in side.refusals]
 
 
-def schedules(checklist: Checklist) -> Iterator[Block]:
+def schedules(checklist: Checklist) -> Iterator[DocumentBlock]:
     """Yield the schedules of both sides, in words and on a page as plots."""
     drawn = [course for course in checklist.courses if is_worth_drawing(course)]
     for course in checklist.courses:
-        yield Line(message("course.text", course=course.name, text=course.text))
+        yield Paragraph(message("course.text", course=course.name, text=course.text))
         if any(schedule is not None for schedule in course.schedules):
             lines = [fact_text(name, schedule) for name, schedule in zip(Side, course.schedules, strict=True)]
             yield Items(lines, on=Medium.PAGE)
@@ -149,7 +149,7 @@ def course_plot(course: Course) -> Data:
     return curve_plot(curve) | {"id": PLOTS[course.name], "title": course.name, "text": None}
 
 
-def guide(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
+def guide(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlock]:
     """Yield traps, recommendations that a side does not follow, and the guide's set-ups."""
     above = refused(checklist)
     yield Items(
@@ -159,25 +159,25 @@ def guide(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
     if everything:
         yield Items([*against.values()], message("heading.against_advice"), PITFALLS)
     elif against:
-        yield Line(message("check.by_hand", rows=terms(against)), "bold", 0, message("heading.against_advice"))
+        yield Paragraph(message("check.by_hand", rows=terms(against)), "bold", 0, message("heading.against_advice"))
     if (seed := checklist.seed_that_counts) is not None:
-        yield Line(message("check.seed", values=_both_values(seed)), indent=0)
+        yield Paragraph(message("check.seed", values=_both_values(seed)), indent=0)
     for head, rows, broken in setups(checklist):
         kept = message("check.set_up", kept=rows - len(broken.parts), rows=rows)
-        yield Line(kept if everything or not broken.parts else message("check.all_lists", text=kept), "bold", 0, head)
+        yield Paragraph(kept if everything or not broken.parts else message("check.all_lists", text=kept), "bold", 0, head)
         if broken.parts and everything:
-            yield Line(message("check.not_kept", rows=broken))
+            yield Paragraph(message("check.not_kept", rows=broken))
     for name, side in sides(checklist):
         for note in (note for note in side.notes if not stands_first(note)):
-            yield Line(note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), "dim")
+            yield Paragraph(note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), "dim")
 
 
-def others(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
+def others(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlock]:
     """Yield the rows that agree or do not apply, and rows to check by hand."""
     head, rows = HEADS[RowOutcome.BY_HAND], checklist.of(RowOutcome.BY_HAND)
     if not everything:
         if rows:
-            yield Line(message("check.by_hand", rows=terms(checked.row.name for checked in rows)), "bold", 0, head)
+            yield Paragraph(message("check.by_hand", rows=terms(checked.row.name for checked in rows)), "bold", 0, head)
         return
     for outcome in OTHERS:
         if checklist.of(outcome):
@@ -187,7 +187,7 @@ def others(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
         yield Fold(head, [Items(lines)], len(rows))
 
 
-def uncovered(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
+def uncovered(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlock]:
     """Yield the settings that no row covers: those that differ, and all of each side or their number."""
     heads = message("page.setting"), message("heading.value"), message("heading.set_at")
     if checklist.setting_differences and everything:
@@ -199,23 +199,23 @@ def uncovered(checklist: Checklist, *, everything: bool) -> Iterator[Block]:
             message("check.values", name=name, reference=ours, candidate=theirs)
             for name, ours, theirs in checklist.setting_differences[:LISTED]
         )
-        yield Line(message("check.unlike", count=len(checklist.setting_differences), settings=terms(first)))
+        yield Paragraph(message("check.unlike", count=len(checklist.setting_differences), settings=terms(first)))
     for name, side in sides(checklist):
         above = () if everything or side.recorded else [setting for of, setting in checklist.uncovered if of is side]
         settings = [setting for setting in side.not_covered if setting not in above]
         if settings and everything:
             names = terms(f"{setting.name} {rendered(setting.value)}".strip() for setting in settings)
-            yield Line(message("check.not_covered", side=name, names=names), "dim", 0, on=Medium.TERMINAL)
+            yield Paragraph(message("check.not_covered", side=name, names=names), "dim", 0, on=Medium.TERMINAL)
             rows = [(setting.name, setting.value, setting.where) for setting in settings]
             caption = message("check.not_covered_of", framework=side.framework)
             yield Fold(side.framework, [Table(heads, rows, caption=caption)], len(rows), on=Medium.PAGE)
         elif settings:
-            yield Line(message("check.not_covered_count", side=name, count=len(settings)), "dim", 0)
+            yield Paragraph(message("check.not_covered_count", side=name, count=len(settings)), "dim", 0)
     if not everything:
         counts = [message("check.same", count=len(checklist.of(RowOutcome.SAME)))]
         if checklist.of(RowOutcome.HARMLESS):
             counts.append(message("check.harmless", count=len(checklist.of(RowOutcome.HARMLESS))))
-        yield Line(message("check.also", rows=terms(counts)), "dim", 0)
+        yield Paragraph(message("check.also", rows=terms(counts)), "dim", 0)
 
 
 def stands_first(note: Argument) -> bool:
@@ -247,7 +247,7 @@ def _with_value(checked: JudgedRow) -> Message:
     return message("check.value", name=checked.row.name, value=known.shown)
 
 
-def tables(checklist: Checklist, outcomes: Iterable[RowOutcome], elsewhere: Sequence[JudgedRow] = ()) -> Iterator[Block]:
+def tables(checklist: Checklist, outcomes: Iterable[RowOutcome], elsewhere: Sequence[JudgedRow] = ()) -> Iterator[DocumentBlock]:
     """Yield a table of the rows of each outcome, but for those ``elsewhere``."""
     for outcome in outcomes:
         if rows := [checked for checked in checklist.of(outcome) if checked not in elsewhere]:
@@ -299,10 +299,10 @@ def reason(checked: JudgedRow) -> Joined:
     return sentences(checked.why, checked.change.words if checked.change is not None else None)
 
 
-def batches(checklist: Checklist) -> Iterator[Block]:
+def batches(checklist: Checklist) -> Iterator[DocumentBlock]:
     """Yield a paragraph on the recorded batches of each side, and its lines."""
     if checklist.data is not None:
-        yield Line(checklist.data)
+        yield Paragraph(checklist.data)
     for name, side in sides(checklist):
         if (seen := side.statistics) is None:
             continue
@@ -316,7 +316,7 @@ def batches(checklist: Checklist) -> Iterator[Block]:
             problems.append(message("data.more_problems", count=len(seen.problems) - LISTED))
         decoded = [message("data.reads", place=place, text=repr(text)) for place, text in seen.decoded]
         introduction = message("data.of_side", side=name, count=len(seen.steps), **bounds, **numbers)
-        yield Line(introduction)
+        yield Paragraph(introduction)
         yield Items([*special, *problems, *seen.notes, *decoded], indent=2 * STEP)
 
 

@@ -9,7 +9,7 @@ from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.messages import Argument, Message, message, terms
-from align_hooks.report.blocks import Block, Code, Line
+from align_hooks.report.blocks import DocumentBlock, Code, Paragraph
 
 LINES = {"+": "green", "-": "red", "@": "dim"}
 """The colour of a changed line by its first letter."""
@@ -23,7 +23,7 @@ def block_of(checklist: Checklist) -> tuple[Message, str] | None:
     return (head, checklist.block) if checklist.block else None
 
 
-def mended(before: str, after: str, checklist: Checklist, names: tuple[str, str]) -> Iterator[Block]:
+def mended(before: str, after: str, checklist: Checklist, names: tuple[str, str]) -> Iterator[DocumentBlock]:
     """Yield the changed lines, and the result of the same check for the mended file."""
     for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1):
         yield Code([line.rstrip()], 0, LINES.get(line[:1], ""))
@@ -34,6 +34,6 @@ def mended(before: str, after: str, checklist: Checklist, names: tuple[str, str]
     refused: list[Argument] = [refusal.text for side in checklist.sides for refusal in side.refusals]
     for name, rows in {"check.fixed_but": differing, "check.by_the_reader": by_hand, "check.still_refused": refused}.items():
         if rows:
-            yield Line(message(name, rows=terms(rows)), indent=0)
+            yield Paragraph(message(name, rows=terms(rows)), indent=0)
     if checklist.judgement is not CheckVerdict.DIFFERS:
-        yield Line(message("check.fixed", judgement=checklist.judgement), indent=0)
+        yield Paragraph(message("check.fixed", judgement=checklist.judgement), indent=0)

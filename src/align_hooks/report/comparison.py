@@ -15,15 +15,15 @@ from align_hooks.report.acceptance import criteria
 from align_hooks.report.blocks import (
     SCREEN,
     TEXT,
-    Block,
+    DocumentBlock,
     Blocks,
     Box,
     Cell,
     Code,
-    Facts,
+    KeyValues,
     Item,
     Items,
-    Line,
+    Paragraph,
     Medium,
     Section,
     Table,
@@ -51,27 +51,27 @@ def document(comparison: ComparisonResult, *, brief: bool = False, drifts: Seque
 # ---- what differs, where, and what to do
 
 
-def conclusion(comparison: ComparisonResult) -> Iterator[Block]:
+def conclusion(comparison: ComparisonResult) -> Iterator[DocumentBlock]:
     """Yield what differs, the place of the fault, what to change and to run next, and both sides."""
     findings = worst_findings(comparison)
-    yield from (Line(describe(finding), on=TEXT) for finding in findings)
+    yield from (Paragraph(describe(finding), on=TEXT) for finding in findings)
     if comparison.blame is not None:
         yield from blamed(comparison, comparison.blame, [comparison.headline, *(finding.what for finding in findings)])
         origins = next((result.jumps for result in comparison.stages if result.jumps), ())
-        yield from (Line(line, on=Medium.TERMINAL) for line in origins)
+        yield from (Paragraph(line, on=Medium.TERMINAL) for line in origins)
     wanted = [finding for finding in to_change(comparison) if finding not in findings]
     if wanted:
         changes = (
             message("terminal.change_one", name=one.what, reference=shown(one.reference), candidate=shown(one.candidate)) for one in wanted
         )
-        yield Line(fact_text(message("terminal.change"), sentences(*changes)), on=Medium.TERMINAL)
+        yield Paragraph(fact_text(message("terminal.change"), sentences(*changes)), on=Medium.TERMINAL)
     if comparison.next:
         yield Box(message("page.next"), "next", comparison.next)
     if others := [finding for finding in comparison.settings if finding not in (*wanted, *findings)]:
-        yield Line(settings(others), on=Medium.TERMINAL)
+        yield Paragraph(settings(others), on=Medium.TERMINAL)
     for role, side in zip(Side, comparison.sides, strict=False):
         facts = side.framework, side.precision, layout(side), message("steps.count", count=side.steps)
-        yield Line(fact_text(role, terms(fact for fact in facts if fact)), "dim", on=Medium.TERMINAL)
+        yield Paragraph(fact_text(role, terms(fact for fact in facts if fact)), "dim", on=Medium.TERMINAL)
 
 
 def worst_findings(comparison: ComparisonResult) -> Sequence[Finding]:
@@ -86,15 +86,15 @@ def worth_showing(stage: StageResult) -> Sequence[Finding]:
     return stage.beyond or stage.findings
 
 
-def blamed(comparison: ComparisonResult, blame: Blame, said: Sequence[Argument]) -> Iterator[Facts]:
+def blamed(comparison: ComparisonResult, blame: Blame, said: Sequence[Argument]) -> Iterator[KeyValues]:
     """Yield the place of the fault with its first suspects, and its likely causes; a text leaves out what it has ``said``."""
     side = [Item(message("page.side_is_open"))] if blame.side_is_open else []
     place = [(message("page.sits_in"), [Item(blame.place)]), (message("page.wrong_side"), side)]
     known = sentences(*said, *blame.likely).parts
     suspects = [Item(part) for part in sentences(*(each.what for each in blame.suspects[:TENSORS])).parts if part not in known]
-    yield Facts([*place, (message("page.suspects"), suspects)], on=TEXT)
-    yield Facts([*place, (message("page.suspects"), suspected(comparison, blame))], on=Medium.PAGE)
-    yield from (Facts([(message("page.likely"), [Item(cause)])]) for cause in blame.likely)
+    yield KeyValues([*place, (message("page.suspects"), suspects)], on=TEXT)
+    yield KeyValues([*place, (message("page.suspects"), suspected(comparison, blame))], on=Medium.PAGE)
+    yield from (KeyValues([(message("page.likely"), [Item(cause)])]) for cause in blame.likely)
 
 
 def suspected(comparison: ComparisonResult, blame: Blame) -> list[Item]:
@@ -133,17 +133,17 @@ def settings(unequal: Sequence[Finding]) -> Message:
 # ---- stages, standard and notes
 
 
-def grounds(comparison: ComparisonResult, drifts: Sequence[SignedDrift]) -> Iterator[Block]:
+def grounds(comparison: ComparisonResult, drifts: Sequence[SignedDrift]) -> Iterator[DocumentBlock]:
     """Yield the result of every stage, the guide's acceptance standard, and notes."""
     yield stage_table(comparison.stages)
     for stage in comparison.stages:
         if stage.status in BROKEN and stage is not comparison.first:
             line = message("terminal.stage_status", stage=stage.title, status=stage.status, summary=stage.summary)
-            yield Line(line, on=TEXT)
+            yield Paragraph(line, on=TEXT)
     if unclear := [stage.title for stage in comparison.stages if stage.status is Status.INCONCLUSIVE and worst(stage) is not None]:
-        yield Line(message("terminal.inconclusive", stages=terms(unclear)), on=TEXT)
+        yield Paragraph(message("terminal.inconclusive", stages=terms(unclear)), on=TEXT)
     if without := not_compared(comparison.stages):
-        yield Line(without, on=TEXT)
+        yield Paragraph(without, on=TEXT)
     if drifts:
         yield from drifting(drifts)
     yield acceptance(comparison)
@@ -179,7 +179,7 @@ def not_compared(stages: Sequence[StageResult]) -> Message | None:
     return message("terminal.not_compared", stages=sentences(*each))
 
 
-def drifting(drifts: Sequence[SignedDrift]) -> Iterator[Block]:
+def drifting(drifts: Sequence[SignedDrift]) -> Iterator[DocumentBlock]:
     """Yield the drift of each quantity and of the kinds of local norms that drift most, in the order of a forward pass."""
     kinds = sorted((drift for drift in drifts if drift.kind), key=lambda drift: -abs(drift.mean))[:KINDS]
     rows = [
@@ -188,15 +188,15 @@ def drifting(drifts: Sequence[SignedDrift]) -> Iterator[Block]:
         if not drift.kind or drift in kinds
     ]
     heads = message("markdown.quantity"), message("markdown.mean"), message("markdown.largest")
-    yield Line(message("markdown.drift", count=max(drift.steps for drift in drifts)), on=Medium.MARKDOWN)
+    yield Paragraph(message("markdown.drift", count=max(drift.steps for drift in drifts)), on=Medium.MARKDOWN)
     yield Table(heads, rows, numbers=(1, 2), on=Medium.MARKDOWN)
 
 
 def acceptance(comparison: ComparisonResult) -> Section:
     """Return the guide's acceptance standard."""
     blocks: Blocks = [
-        Line(message("page.acceptance_explained"), on=Medium.PAGE),
-        Line(message("terminal.acceptance"), indent=0, on=Medium.TERMINAL),
+        Paragraph(message("page.acceptance_explained"), on=Medium.PAGE),
+        Paragraph(message("terminal.acceptance"), indent=0, on=Medium.TERMINAL),
         *criteria(comparison.acceptance),
     ]
     return Section("acceptance", message("page.nav_acceptance"), message("page.acceptance"), blocks, on=SCREEN)

@@ -11,7 +11,7 @@ from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, Side, message
 from align_hooks.report import check, glossary, identity, to_change
-from align_hooks.report.blocks import Block, Box, Data, Fold, Heading, Items, Line, Plots, Section, Special, fact_text
+from align_hooks.report.blocks import DocumentBlock, Box, Data, Fold, Heading, Items, Paragraph, Plots, Section, Special, fact_text
 from align_hooks.report.comparison import acceptance, conclusion, worth_showing
 from align_hooks.report.configuration import SettingGroup, chosen, configurations
 from align_hooks.report.curve_plots import TITLES, curve_plot, is_constant, norms_plot
@@ -52,7 +52,7 @@ def document(comparison: ComparisonResult, checklist: Checklist | None = None) -
 # ---- the first screen
 
 
-def beside_verdict(comparison: ComparisonResult, checklist: Checklist | None) -> Iterator[Block]:
+def beside_verdict(comparison: ComparisonResult, checklist: Checklist | None) -> Iterator[DocumentBlock]:
     """Yield where the fault sits, what to change and to do next, evidence and notes."""
     blocks = [*conclusion(comparison)]
     advice = [block for block in blocks if isinstance(block, Box)]
@@ -61,11 +61,11 @@ def beside_verdict(comparison: ComparisonResult, checklist: Checklist | None) ->
     if first is None:
         yield Items(closest(comparison), message("page.closest"))
     elif comparison.blame is None:
-        yield Line(first.summary)
+        yield Paragraph(first.summary)
     if change is not None:
         yield change
     elif comparison.verdict is Verdict.DIVERGED:
-        yield Line(settings_in_a_line(comparison, checklist), "dim")
+        yield Paragraph(settings_in_a_line(comparison, checklist), "dim")
     yield from advice
     if first is not None and (evidence := worth_showing(first)[:EVIDENCE]):
         head = message("page.what_shows_it")
@@ -87,7 +87,7 @@ def closest(comparison: ComparisonResult) -> list[Argument]:
     ]
 
 
-def overview(comparison: ComparisonResult) -> Iterator[Block]:
+def overview(comparison: ComparisonResult) -> Iterator[DocumentBlock]:
     """Yield the loss at a glance, and the ladder of stages."""
     picture = glance(comparison.curves)
     if picture is not None:
@@ -143,7 +143,7 @@ def curves(comparison: ComparisonResult) -> Iterator[Section]:
     drawn = [curve for curve in comparison.curves if curve not in constants]
     if drawn:
         key = Special("key", lambda: {"noise": any(len(curve.noise) for curve in drawn)})
-        lines = [Line(message("page.constant", value=curve.reference[0]), "bold", word=TITLES[curve.name]) for curve in constants]
+        lines = [Paragraph(message("page.constant", value=curve.reference[0]), "bold", word=TITLES[curve.name]) for curve in constants]
         plots = Plots(lambda: [*map(curve_plot, drawn)])
         yield Section("curves", message("page.nav_curves"), message("page.curves"), [key, *lines, plots])
     norms = norms_plot(comparison)
@@ -213,16 +213,16 @@ def settings_in_a_line(comparison: ComparisonResult, checklist: Checklist | None
     return fact_text(message("page.settings_that_differ"), ", ".join(names[:NAMED]) + more)
 
 
-def settings(comparison: ComparisonResult, checklist: Checklist | None) -> Iterator[Block]:
+def settings(comparison: ComparisonResult, checklist: Checklist | None) -> Iterator[DocumentBlock]:
     """Yield the settings that differ, those that may change the result first, and everything on record."""
     groups = weighed(comparison, checklist)
     mattering = chosen(groups, lambda row: row.weighs)
     harmless = chosen(groups, lambda row: row.differs and not row.weighs)
     if mattering:
-        yield Line(fact_text(message("page.settings_that_differ"), len(names_of_differing(comparison, groups))))
+        yield Paragraph(fact_text(message("page.settings_that_differ"), len(names_of_differing(comparison, groups))))
         yield configuration(mattering)
     else:
-        yield Line(message("page.no_setting_differs_alone" if is_configured(comparison) else "page.no_settings"))
+        yield Paragraph(message("page.no_setting_differs_alone" if is_configured(comparison) else "page.no_settings"))
     if harmless:
         count = sum(len(group.rows) for group in harmless)
         yield Fold(message("page.differ_harmlessly", count=count), [configuration(harmless)])

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from align_hooks.errors import printable
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import STEP, Block, Cell, Code, Line, Medium, Table, of_text, parts_of
+from align_hooks.report.blocks import STEP, DocumentBlock, Cell, Code, Paragraph, Medium, Table, of_text, parts_of
 from align_hooks.report.document import Document, style_of
 
 plain = printable
@@ -48,14 +48,14 @@ def print_document(document: Document, console: Console) -> None:
 def head(document: Document, console: Console) -> None:
     """Print the verdict."""
     if document.result is not None:
-        line(console, Line(document.headline, style_of(document.result), 0, document.result))
+        line(console, Paragraph(document.headline, style_of(document.result), 0, document.result))
 
 
-def print_blocks(blocks: Iterable[Block], console: Console) -> None:
+def print_blocks(blocks: Iterable[DocumentBlock], console: Console) -> None:
     """Print blocks of a document."""
     for block in of_text(Medium.TERMINAL, blocks):
         match block:
-            case Line():
+            case Paragraph():
                 line(console, block)
             case Code():
                 for each in block.lines:
@@ -64,7 +64,7 @@ def print_blocks(blocks: Iterable[Block], console: Console) -> None:
                 console.print(Trimmed(fitted(block, console.width - BETWEEN) if block.is_fitted else grid(block)))
 
 
-def live(blocks: Sequence[Line | Table]) -> Group:
+def live(blocks: Sequence[Paragraph | Table]) -> Group:
     """Return lines and tables as one view, which rich shows again and again."""
     return Group(*(grid(block) if isinstance(block, Table) else Text(plain(rendered(block.text)), block.style) for block in blocks))
 
@@ -72,7 +72,7 @@ def live(blocks: Sequence[Line | Table]) -> Group:
 # ---- paragraphs
 
 
-def line(console: Console, block: Line) -> None:
+def line(console: Console, block: Paragraph) -> None:
     """Print a paragraph, its first word in that word's colour."""
     if block.word is None:
         paragraph(console, block.text, block.indent, block.style)

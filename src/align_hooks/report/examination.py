@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from align_hooks.doctor.examination import Examination
 from align_hooks.doctor.frameworks import Framework
 from align_hooks.extras import installing
-from align_hooks.report.blocks import Block, Code, Line
+from align_hooks.report.blocks import DocumentBlock, Code, Paragraph
 
 
-def report(examination: Examination, *, everything: bool = False) -> Iterator[Block]:
+def report(examination: Examination, *, everything: bool = False) -> Iterator[DocumentBlock]:
     """Yield an examination, its verdict first; with ``everything``, each hook and its patch point too."""
     yield judged(examination)
-    yield from (Line(f"{number}. {problem}") for number, problem in enumerate(examination.problems, 1))
-    yield from (Line(f"note: {note}") for note in examination.notes)
+    yield from (Paragraph(f"{number}. {problem}") for number, problem in enumerate(examination.problems, 1))
+    yield from (Paragraph(f"note: {note}") for note in examination.notes)
     yield Code([""], 0)
     yield from _about(examination)
     for framework in examination.frameworks:
@@ -22,46 +22,46 @@ def report(examination: Examination, *, everything: bool = False) -> Iterator[Bl
     yield from _variables(examination)
     if examination.space:
         yield Code(["", "space"], 0)
-        yield from map(Line, examination.space)
+        yield from map(Paragraph, examination.space)
 
 
-def judged(examination: Examination) -> Line:
+def judged(examination: Examination) -> Paragraph:
     """Return the verdict, with the number of problems or the sides that are ready."""
     if problems := len(examination.problems):
-        return Line(f"{problems} problem{'s' * (problems > 1)}", "bold red", 0, "not ready")
-    return Line(" and ".join(examination.ready), "bold green", 0, "ready")
+        return Paragraph(f"{problems} problem{'s' * (problems > 1)}", "bold red", 0, "not ready")
+    return Paragraph(" and ".join(examination.ready), "bold green", 0, "ready")
 
 
-def _about(examination: Examination) -> Iterator[Block]:
+def _about(examination: Examination) -> Iterator[DocumentBlock]:
     about = examination.about
-    yield Line(f"align_hooks {about['align_hooks']}, Python {about['python']}, {about['interpreter']}", indent=0)
-    yield Line(f"extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}")
+    yield Paragraph(f"align_hooks {about['align_hooks']}, Python {about['python']}, {about['interpreter']}", indent=0)
+    yield Paragraph(f"extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}")
     for name, missing in examination.extras.items():
         if missing:
-            yield Line(f"extra {name} is not installed (it lacks {', '.join(missing)}):")
+            yield Paragraph(f"extra {name} is not installed (it lacks {', '.join(missing)}):")
             yield Code([installing(name)])
 
 
-def _framework(framework: Framework, *, everything: bool) -> Iterator[Block]:
+def _framework(framework: Framework, *, everything: bool) -> Iterator[DocumentBlock]:
     if not framework.installed:
         yield Code(["", f"{framework.title}: not installed here"], 0)
         return
     yield Code(["", f"{framework.title}: {'every hook that is asked for fits' if not framework.problems else 'would not start'}"], 0)
     for name, package in framework.packages.items():
-        yield Line(f"{name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}")
+        yield Paragraph(f"{name} {package['version'] or '-'}  {package['place'] or package['why'] or 'not installed'}")
     if framework.uncompiled:
-        yield Line(f"the data helper (helpers_cpp) in {framework.uncompiled[0]} is not compiled; training does that first")
+        yield Paragraph(f"the data helper (helpers_cpp) in {framework.uncompiled[0]} is not compiled; training does that first")
     if framework.hooks:
-        yield Line(_hooks(framework))
+        yield Paragraph(_hooks(framework))
     for hook in framework.hooks if everything else ():
         asked = "" if hook["asked"] else ", not asked for"
-        yield Line(f"{hook['name']}: {hook['patch_point']}: {hook['state']}{asked} ({hook['purpose']}; {hook['supports']})", indent=4)
+        yield Paragraph(f"{hook['name']}: {hook['patch_point']}: {hook['state']}{asked} ({hook['purpose']}; {hook['supports']})", indent=4)
         if hook["why"]:
-            yield Line(hook["why"], indent=6)
+            yield Paragraph(hook["why"], indent=6)
     for device in framework.devices:
-        yield Line(f"{device['name']}{_memory(device['free'], device['total'])}")
+        yield Paragraph(f"{device['name']}{_memory(device['free'], device['total'])}")
     if not framework.devices and not framework.problem:
-        yield Line("no accelerator")
+        yield Paragraph("no accelerator")
 
 
 def _hooks(framework: Framework) -> str:
@@ -78,11 +78,11 @@ def _memory(free: int | None, total: int | None) -> str:
     return f", {free / 1e9:.1f} of {total / 1e9:.1f} GB free" if free else f", {total / 1e9:.1f} GB in all"
 
 
-def _variables(examination: Examination) -> Iterator[Block]:
+def _variables(examination: Examination) -> Iterator[DocumentBlock]:
     nothing = "variables: no ALIGN_HOOKS_* is set, so nothing would be attached (align-hooks env lists them)"
     yield Code([""], 0)
-    yield Line("variables" if examination.variables else nothing, indent=0)
+    yield Paragraph("variables" if examination.variables else nothing, indent=0)
     for variable in examination.variables:
         effect = f"  {variable.found or 'see above'}" if variable.found or variable.problem else ""
-        yield Line(f"{variable.name}={variable.value}{effect}")
+        yield Paragraph(f"{variable.name}={variable.value}{effect}")
     yield Code([f"{name}={value}" for name, value in examination.beside.items()], 2)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
-from align_hooks.report.blocks import Line, Medium, of_text, parts_of
+from align_hooks.report.blocks import Paragraph, Medium, of_text, parts_of
 from align_hooks.report.comparison import conclusion
 from align_hooks.report.console import plain
 
@@ -21,7 +21,7 @@ def _lines(comparison: ComparisonResult, allowed: Sequence[Verdict], command: st
     if [*allowed] != [Verdict.ALIGNED]:
         yield message("failure.allowed", allowed=any_of(*allowed))
     for block in of_text(Medium.MARKDOWN, conclusion(comparison)):
-        yield from parts_of(block.full_text) if isinstance(block, Line) else ()
+        yield from parts_of(block.full_text) if isinstance(block, Paragraph) else ()
     yield message("failure.command", command=command)
     if page is not None:
         yield message("failure.page", path=page)

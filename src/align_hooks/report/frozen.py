@@ -8,7 +8,7 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.optimizer.zero_lr import Shared, Unmoved
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message
-from align_hooks.report.blocks import STEP, Block, Code, Items, Line, Table
+from align_hooks.report.blocks import STEP, DocumentBlock, Code, Items, Paragraph, Table
 from align_hooks.report.curve_plots import TITLES
 from align_hooks.report.document import Document
 from align_hooks.report.json import Shape, Shapes, encoded
@@ -30,30 +30,30 @@ def document(
     blocks = [*outlying(numbers), *common_ids(shared, decode), *commands_of(isolated), table(numbers)]
     count = max((number.steps for number in numbers), default=0)
     if count < asked:
-        blocks.append(Line(message("frozen.fewer", count=count, asked=asked), "dim"))
+        blocks.append(Paragraph(message("frozen.fewer", count=count, asked=asked), "dim"))
     return Document(comparison.verdict, comparison.headline, blocks)
 
 
-def outlying(numbers: Sequence[Unmoved]) -> Iterator[Line]:
+def outlying(numbers: Sequence[Unmoved]) -> Iterator[Paragraph]:
     """Yield the first steps of each number at which it differs more than usual."""
     for number in numbers:
         for step, difference in number.out[:SHOWN]:
             values = {"what": TITLES[number.name], "step": when(step), "difference": difference, "usual": number.median}
-            yield Line(message("frozen.stands_out", **values), "red")
+            yield Paragraph(message("frozen.stands_out", **values), "red")
 
 
-def common_ids(shared: Sequence[Shared], decode: Callable[[list[int]], str] | None) -> Iterator[Line]:
+def common_ids(shared: Sequence[Shared], decode: Callable[[list[int]], str] | None) -> Iterator[Paragraph]:
     """Yield the ids of tokens that outlying steps have in common."""
     for token in shared:
         named = str(token.id) if decode is None else f"{token.id} ({decode([token.id])!r})"
-        yield Line(message("frozen.shared_id", id=named, elsewhere=token.elsewhere, count=token.steps), "red")
+        yield Paragraph(message("frozen.shared_id", id=named, elsewhere=token.elsewhere, count=token.steps), "red")
 
 
-def commands_of(isolated: Sequence[IsolatedStep]) -> Iterator[Block]:
+def commands_of(isolated: Sequence[IsolatedStep]) -> Iterator[DocumentBlock]:
     """Yield the samples of each outlying step, and the commands that run it by itself."""
     for each in isolated:
         yield Items([message("departure.text", row=row, text=text) for row, text in enumerate(each.samples)], indent=2 * STEP)
-        yield Line(message("frozen.run_alone", step=when(each.step)))
+        yield Paragraph(message("frozen.run_alone", step=when(each.step)))
         yield Code(each.commands)
 
 

@@ -27,7 +27,7 @@ from align_hooks.messages import Argument, Message, message, rendered
 from align_hooks.messages.catalogue import CHINESE, ENGLISH, template
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report import plots
-from align_hooks.report.blocks import Block, Blocks, Cell, Data, Fold, Plots, Section, Special, of_page, parts_of
+from align_hooks.report.blocks import DocumentBlock, Blocks, Cell, Data, Fold, Plots, Section, Special, of_page, parts_of
 from align_hooks.report.console import plain
 from align_hooks.report.document import Document, style_of
 from align_hooks.report.findings import shown
@@ -78,7 +78,7 @@ def page(document: Document, version: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def walk(blocks: Blocks) -> Iterator[Block]:
+def walk(blocks: Blocks) -> Iterator[DocumentBlock]:
     """Yield the blocks of a page, those inside others too."""
     for block in of_page(blocks):
         yield block
@@ -184,7 +184,7 @@ def times(finding: Finding) -> Message | None:
     return message("page.times", times=finding.limit_ratio) if math.isfinite(finding.limit_ratio) else message("page.any_is_too_much")
 
 
-def kind(block: Block) -> str:
+def kind(block: DocumentBlock) -> str:
     """Return the name of a block's macro."""
     return type(block).__name__.lower()
 

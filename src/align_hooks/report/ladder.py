@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align_hooks.messages import Argument, message
-from align_hooks.report.blocks import Block, Cell, Line, Table
+from align_hooks.report.blocks import DocumentBlock, Cell, Paragraph, Table
 from align_hooks.report.document import style_of
 from align_hooks.report.json import Shape, Shapes
 from align_hooks.scenarios.climb import Experiment
 from align_hooks.scenarios.plan import ExperimentPlan
 
 
-def finished_rung(step: Experiment) -> Line:
+def finished_rung(step: Experiment) -> Paragraph:
     """Return the line of a finished rung: its result, its name, and the difference from its reference."""
     name, words = step.rung.name, explanation(step)
-    return Line(message("ladder.rung_told", rung=name, told=words) if words else name, style_of(step.result), 0, step.result)
+    return Paragraph(message("ladder.rung_told", rung=name, told=words) if words else name, style_of(step.result), 0, step.result)
 
 
-def ended(plan: ExperimentPlan, steps: Sequence[Experiment], conclusion: Argument) -> list[Block]:
+def ended(plan: ExperimentPlan, steps: Sequence[Experiment], conclusion: Argument) -> list[DocumentBlock]:
     """Return all rungs, and the conclusion from them."""
-    return [table(plan, steps), *([Line(conclusion)] if conclusion is not None else [])]
+    return [table(plan, steps), *([Paragraph(conclusion)] if conclusion is not None else [])]
 
 
 def explanation(step: Experiment) -> Argument:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import Cell, Code, Line, Medium, Table, of_text, parts_of
+from align_hooks.report.blocks import Cell, Code, Paragraph, Medium, Table, of_text, parts_of
 from align_hooks.report.console import plain
 from align_hooks.report.document import Document
 
@@ -32,10 +32,10 @@ def markdown(document: Document) -> str:
     return "\n".join(lines) + "\n"
 
 
-def lines_of(block: Line | Code | Table) -> Iterator[str]:
+def lines_of(block: Paragraph | Code | Table) -> Iterator[str]:
     """Yield the lines of a block; a paragraph is an item of a list, with its commands below."""
     match block:
-        case Line():
+        case Paragraph():
             words, *commands = parts_of(block.full_text)
             yield f"- {escaped(words, LINE)}"
             yield from (f"  - {code(rendered(command))}" for command in commands)

@@ -10,7 +10,7 @@ from align_hooks.record.format.schema import HookCount
 from align_hooks.record.inventory import Holding, ranges
 from align_hooks.record.read.problems import Problem
 from align_hooks.report import identity
-from align_hooks.report.blocks import Block, Items, Line, Medium, Plots, Section, Special, Table, fact_text
+from align_hooks.report.blocks import DocumentBlock, Items, Paragraph, Medium, Plots, Section, Special, Table, fact_text
 from align_hooks.report.configuration import configurations
 from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.document import Document
@@ -35,12 +35,12 @@ def document(health: Health) -> Document:
     )
 
 
-def state(health: Health) -> Iterator[Block]:
+def state(health: Health) -> Iterator[DocumentBlock]:
     """Yield the problems of the record, what a reader should know, and contradictions."""
     yield Items([problem.message for problem in health.problems], most=SHOWN, more="health.more_problems")
     yield Items([*health.remarks, message("health.self_check", checked=health.checked)])
     if health.contradicted is not None:
-        yield Line(health.contradicted, "red")
+        yield Paragraph(health.contradicted, "red")
     lines = [fact_text(finding.what, values(finding)) for finding in health.contradictions]
     yield Items(lines, most=SHOWN, more="health.more_contradictions")
 

@@ -12,7 +12,7 @@ from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, message, sentences
-from align_hooks.report.blocks import Block, Box, Code, Items, Line, Medium, fact_text
+from align_hooks.report.blocks import DocumentBlock, Box, Code, Items, Paragraph, Medium, fact_text
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
 from align_hooks.report.findings import shown
@@ -44,7 +44,7 @@ def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> Box:
     return box([*map(of_row, different)], *pasted(checklist))
 
 
-def box(settings: Sequence[Argument], *pasted: Block) -> Box:
+def box(settings: Sequence[Argument], *pasted: DocumentBlock) -> Box:
     """Return the first settings, and the text to paste."""
     more = [message("page.more_settings", count=len(settings) - LISTED)] if len(settings) > LISTED else []
     return Box(message("page.change"), "change", blocks=[Items([*settings[:LISTED], *more]), *pasted], on=Medium.PAGE)
@@ -66,12 +66,12 @@ def of_row(checked: JudgedRow) -> Argument:
     return setting(named, checked.reference.shown, checked.candidate.shown, by_hand)
 
 
-def pasted(checklist: Checklist) -> Iterator[Block]:
+def pasted(checklist: Checklist) -> Iterator[DocumentBlock]:
     """Yield the text to paste: sections of a YAML, or arguments for the end of Megatron-LM's command, where the last counts."""
     arguments = " ".join(plain(argument(edit)) for edit in checklist.edits if edit.form is not Form.LEAVE_OUT)
     head, text = block_of(checklist) or (message("page.add_arguments"), arguments)
     if text:
-        yield from (Line(head, "dim"), Code([text]))
+        yield from (Paragraph(head, "dim"), Code([text]))
 
 
 def argument(edit: Edit) -> str:

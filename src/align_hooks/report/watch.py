@@ -9,7 +9,7 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.verdict import relative
 from align_hooks.messages import Message, Side, message
 from align_hooks.report import identity
-from align_hooks.report.blocks import Block, Cell, Items, Line, Medium, Plots, Section, Special, Table
+from align_hooks.report.blocks import DocumentBlock, Cell, Items, Paragraph, Medium, Plots, Section, Special, Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import TITLES, curve_plot
 from align_hooks.report.document import Document, Identity
@@ -39,13 +39,13 @@ def document(watch: JobWatch, candidate: str, outcome: Watched | None, why: Mess
     )
 
 
-def state(watch: JobWatch, why: Message | None) -> Iterator[Block]:
+def state(watch: JobWatch, why: Message | None) -> Iterator[DocumentBlock]:
     """Yield alarms, the distance of each number, and the limits."""
     yield Items([alarm_words(alarm) for alarm in watch.alarms])
     if why is not None:
-        yield Line(why)
+        yield Paragraph(why)
     yield table(watch)
-    yield Line(judged_by(watch), "dim")
+    yield Paragraph(judged_by(watch), "dim")
 
 
 def curves(watch: JobWatch) -> Section:
@@ -94,9 +94,9 @@ def table(watch: JobWatch) -> Table:
     return Table([*map(message, heads)], rows, numbers=(1, 2, 3), on=Medium.TERMINAL)
 
 
-def view(watch: JobWatch) -> list[Line | Table]:
+def view(watch: JobWatch) -> list[Paragraph | Table]:
     """Return the view of a terminal while a job runs."""
-    lines = [Line(progress_words(watch)), *(Line(alarm_words(alarm), "red") for alarm in watch.alarms)]
+    lines = [Paragraph(progress_words(watch)), *(Paragraph(alarm_words(alarm), "red") for alarm in watch.alarms)]
     return [*lines, table(watch)]
 
 
