@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from align_hooks.comparison.arbitration import SIDES, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance
 from align_hooks.comparison.finding import Finding, when
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
-from align_hooks.report.blocks import DocumentBlock, Cell, Items, Paragraph, Table
+from align_hooks.report.blocks import Cell, DocumentBlock, Items, Paragraph, Table
 from align_hooks.report.comparison import settings
 from align_hooks.report.document import Document, style_of
 from align_hooks.report.json import Shape, Shapes

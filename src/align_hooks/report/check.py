@@ -14,15 +14,15 @@ from align_hooks.messages import Argument, Joined, Message, Side, message, rende
 from align_hooks.report import to_change
 from align_hooks.report.blocks import (
     STEP,
-    DocumentBlock,
     Cell,
     Code,
     Data,
+    DocumentBlock,
     Fold,
     Heading,
     Items,
-    Paragraph,
     Medium,
+    Paragraph,
     Plots,
     Section,
     Special,

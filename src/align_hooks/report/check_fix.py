@@ -9,7 +9,7 @@ from align_hooks.checklist.edits import Action
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.messages import Argument, Message, message, terms
-from align_hooks.report.blocks import DocumentBlock, Code, Paragraph
+from align_hooks.report.blocks import Code, DocumentBlock, Paragraph
 
 LINES = {"+": "green", "-": "red", "@": "dim"}
 """The colour of a changed line by its first letter."""

@@ -11,7 +11,7 @@ from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, Side, message
 from align_hooks.report import check, glossary, identity, to_change
-from align_hooks.report.blocks import DocumentBlock, Box, Data, Fold, Heading, Items, Paragraph, Plots, Section, Special, fact_text
+from align_hooks.report.blocks import Box, Data, DocumentBlock, Fold, Heading, Items, Paragraph, Plots, Section, Special, fact_text
 from align_hooks.report.comparison import acceptance, conclusion, worth_showing
 from align_hooks.report.configuration import SettingGroup, chosen, configurations
 from align_hooks.report.curve_plots import TITLES, curve_plot, is_constant, norms_plot

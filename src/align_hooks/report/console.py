@@ -18,7 +18,7 @@ from rich.text import Text
 
 from align_hooks.errors import printable
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import STEP, DocumentBlock, Cell, Code, Paragraph, Medium, Table, of_text, parts_of
+from align_hooks.report.blocks import STEP, Cell, Code, DocumentBlock, Medium, Paragraph, Table, of_text, parts_of
 from align_hooks.report.document import Document, style_of
 
 plain = printable

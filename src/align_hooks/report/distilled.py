@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from align_hooks.messages import message, rendered
 from align_hooks.record.inventory import OTHER, ranges
-from align_hooks.report.blocks import DocumentBlock, Code, Paragraph, Table
+from align_hooks.report.blocks import Code, DocumentBlock, Paragraph, Table
 from align_hooks.report.findings import size
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from align_hooks.doctor.examination import Examination
 from align_hooks.doctor.frameworks import Framework
 from align_hooks.extras import installing
-from align_hooks.report.blocks import DocumentBlock, Code, Paragraph
+from align_hooks.report.blocks import Code, DocumentBlock, Paragraph
 
 
 def report(examination: Examination, *, everything: bool = False) -> Iterator[DocumentBlock]:

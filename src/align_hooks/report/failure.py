@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, any_of, message, rendered
-from align_hooks.report.blocks import Paragraph, Medium, of_text, parts_of
+from align_hooks.report.blocks import Medium, Paragraph, of_text, parts_of
 from align_hooks.report.comparison import conclusion
 from align_hooks.report.console import plain
 

@@ -8,7 +8,7 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.optimizer.zero_lr import Shared, Unmoved
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message
-from align_hooks.report.blocks import STEP, DocumentBlock, Code, Items, Paragraph, Table
+from align_hooks.report.blocks import STEP, Code, DocumentBlock, Items, Paragraph, Table
 from align_hooks.report.curve_plots import TITLES
 from align_hooks.report.document import Document
 from align_hooks.report.json import Shape, Shapes, encoded

@@ -27,7 +27,7 @@ from align_hooks.messages import Argument, Message, message, rendered
 from align_hooks.messages.catalogue import CHINESE, ENGLISH, template
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report import plots
-from align_hooks.report.blocks import DocumentBlock, Blocks, Cell, Data, Fold, Plots, Section, Special, of_page, parts_of
+from align_hooks.report.blocks import Blocks, Cell, Data, DocumentBlock, Fold, Plots, Section, Special, of_page, parts_of
 from align_hooks.report.console import plain
 from align_hooks.report.document import Document, style_of
 from align_hooks.report.findings import shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from align_hooks.messages import Argument, message
-from align_hooks.report.blocks import DocumentBlock, Cell, Paragraph, Table
+from align_hooks.report.blocks import Cell, DocumentBlock, Paragraph, Table
 from align_hooks.report.document import style_of
 from align_hooks.report.json import Shape, Shapes
 from align_hooks.scenarios.climb import Experiment

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from align_hooks.messages import Argument, rendered
-from align_hooks.report.blocks import Cell, Code, Paragraph, Medium, Table, of_text, parts_of
+from align_hooks.report.blocks import Cell, Code, Medium, Paragraph, Table, of_text, parts_of
 from align_hooks.report.console import plain
 from align_hooks.report.document import Document
 

@@ -10,7 +10,7 @@ from align_hooks.record.format.schema import HookCount
 from align_hooks.record.inventory import Holding, ranges
 from align_hooks.record.read.problems import Problem
 from align_hooks.report import identity
-from align_hooks.report.blocks import DocumentBlock, Items, Paragraph, Medium, Plots, Section, Special, Table, fact_text
+from align_hooks.report.blocks import DocumentBlock, Items, Medium, Paragraph, Plots, Section, Special, Table, fact_text
 from align_hooks.report.configuration import configurations
 from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.document import Document

@@ -12,7 +12,7 @@ from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, message, sentences
-from align_hooks.report.blocks import DocumentBlock, Box, Code, Items, Paragraph, Medium, fact_text
+from align_hooks.report.blocks import Box, Code, DocumentBlock, Items, Medium, Paragraph, fact_text
 from align_hooks.report.check_fix import block_of
 from align_hooks.report.console import plain
 from align_hooks.report.findings import shown

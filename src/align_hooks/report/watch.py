@@ -9,7 +9,7 @@ from align_hooks.comparison.finding import when
 from align_hooks.comparison.verdict import relative
 from align_hooks.messages import Message, Side, message
 from align_hooks.report import identity
-from align_hooks.report.blocks import DocumentBlock, Cell, Items, Paragraph, Medium, Plots, Section, Special, Table
+from align_hooks.report.blocks import Cell, DocumentBlock, Items, Medium, Paragraph, Plots, Section, Special, Table
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import TITLES, curve_plot
 from align_hooks.report.document import Document, Identity
