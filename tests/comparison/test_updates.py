@@ -162,7 +162,7 @@ def test_a_term_has_its_value_on_record_and_the_fitted_one(
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-6])
 @pytest.mark.parametrize("held", [float, np.float32])
-@pytest.mark.parametrize("beta2", [0.95, 0.999])
+@pytest.mark.parametrize("beta2", slow_but([0.95, 0.999], 0.999))
 def test_a_kernel_that_holds_its_betas_in_fp32_follows_the_formula(compared: Compared, beta2: float, held: type, rate: float) -> None:
     run = large()
     for rated in (*run.rows, *run.optimizer["groups"]):
@@ -274,7 +274,7 @@ def test_without_a_recorded_state_clip_and_eps_cannot_be_told_apart_and_both_are
     assert [each["others"].parts for each in arguments(finding.what, "after_update.term_or_alone")] == [(Term.EPS,)]
 
 
-@pytest.mark.parametrize("state", ["all", "none"], ids=["state", "no state"])
+@pytest.mark.parametrize("state", slow_but(["all", "none"], "none"), ids=["state", "no state"])
 def test_three_wrong_terms_are_named_together(compared: Compared, honest: Synthetic, state: str) -> None:
     run = asking(large(), optimizer_state=state)
     settings((0.11, 0.0), betas=[0.9, 0.949], rate=1.001)(run)
@@ -344,7 +344,7 @@ REASONS: dict[str, Callable[[Synthetic], Any]] = {
 }
 
 
-@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("reason", every(2, REASONS))
 def test_why_updates_cannot_be_checked_is_said(compared: Compared, reason: str) -> None:
     run = large()
     REASONS[reason](run)

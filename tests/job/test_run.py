@@ -17,7 +17,7 @@ import pytest
 
 import started
 from align_hooks.job.child import STARTUP
-from chosen import every, slow
+from chosen import every, slow, slow_but
 from started import Ended, scrubbed
 from synthetic import Synthetic
 
@@ -235,7 +235,7 @@ SEES = """
 
 
 @pytest.mark.parametrize("case", HIDDEN)
-@pytest.mark.parametrize("python", [sys.executable, BARE], ids=["virtual", "bare"])
+@pytest.mark.parametrize("python", slow_but([sys.executable, BARE], sys.executable), ids=["virtual", "bare"])
 def test_a_sitecustomize_works_as_it_does_without_run(here: Path, case: str, python: str) -> None:
     write(here, {"sees.py": SEES, "first/x": "", "later/x": ""} | HIDDEN[case])
     path = os.pathsep.join([f"{here}/first", f"{here}/later", *(sys.path[1:] if python == sys.executable else ())])
