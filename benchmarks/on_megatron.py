@@ -11,6 +11,10 @@ from pathlib import Path
 
 from way import LAUNCH, PLAIN, ROOT, SCRIPTS, Measured, Way, left, run
 
+sys.path.insert(0, str(ROOT / "tests"))
+
+from real import frameworks
+
 STEPS: Mapping[str, int] = {"small": 61, "large": 25}
 SIZES: Mapping[str, Mapping[str, str]] = {
     "small": {"--num-layers": "8", "--seq-length": "16", "--max-position-embeddings": "16"},
@@ -24,8 +28,6 @@ SIZES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """A model where calls dominate, as they do on a fast device (hidden size 64, 16 tokens), and one where arithmetic does (512, 512)."""
-ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512"}
-"""What torchrun sets for one rank on a device. A rehearsal does without."""
 WAYS = (
     Way(PLAIN, selects=False),
     Way("attached, nothing selected", {"LOCAL_NORMS": "none", "SKETCHES": "none"}, selects=False),
@@ -71,7 +73,7 @@ def train(
     variables = {f"ALIGN_HOOKS_{name}": asked.get(value, value) for name, value in way.variables.items()}
     if "RUN" in way.variables:
         variables["ALIGN_HOOKS_RUN"] = f"{kept}/run"
-    variables |= {"ALIGN_HOOKS_DEVICE": "cpu"} if device == "cpu" else ONE_RANK
+    variables |= {"ALIGN_HOOKS_DEVICE": "cpu"} if device == "cpu" else frameworks.one_rank()
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     variables |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OUT": str(kept), "BENCHMARK_STEPS": str(steps)}
     command = [python if way.script else sys.executable, "-m", "align_hooks.torch_side", str(script), *arguments(size, where, device)]

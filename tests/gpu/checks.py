@@ -17,6 +17,7 @@ from align_hooks.comparison.verdict import Verdict
 from gpu.trainings import SCRIPTS, WIDE, Trained, Trainings
 from real import frameworks
 from real.frameworks import EVERYTHING, LLAMA, fed_by
+from real.test_graphs import CASES, GRAPHS, RECORDED
 from real.test_noninterference import DROPOUT
 
 SHARDED = ("--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather")
@@ -41,8 +42,6 @@ RECORDINGS: Mapping[str, Mapping[str, object]] = {
 }
 AT_MOST = {"scalars": 1, "norms": 1, "norms and sketches": 1}
 """Waits of ours in a step, where that is promised."""
-GRAPHS = ("--cuda-graph-impl", "local", "--inference-rng-tracker")
-DROPPED = ("--moe-expert-capacity-factor", "2", "--moe-pad-expert-input-to-capacity")
 RANKS = {
     "TP2 with sequence parallelism": ("--tensor-model-parallel-size", "2", "--sequence-parallel"),
     "PP2": ("--pipeline-model-parallel-size", "2"),
@@ -220,10 +219,9 @@ def graphs(trainings: Trainings) -> Iterator[Outcome]:
     """Under CUDA graphs a record is right or refused by name."""
 
     def case(name: str) -> Outcome:
-        family, flags = (LLAMA, ()) if name == "Llama" else ("qwen3_moe", DROPPED)
-        own: dict[str, Any] = {"family": family, "flags": (*flags, *GRAPHS, "--train-iters", "5")}
-        eager: dict[str, Any] = {"family": family, "flags": (*flags, "--train-iters", "5")}
-        asked = {"RUN": "run", **EVERYTHING, "ACTIVATIONS": None, "ACTIVATIONS_TENSORS": None}
+        eager: dict[str, Any] = {"family": name, "flags": CASES[name], "change": {"--train-iters": "5"}}
+        own = {**eager, "flags": (*CASES[name], *GRAPHS)}
+        asked = {"RUN": "run", **RECORDED}
         made = together(
             plain=lambda: trainings.witnessed(f"graphs/{name}/plain", **own),
             recorded=lambda: trainings.witnessed(f"graphs/{name}/recorded", **own, **asked),
@@ -237,7 +235,7 @@ def graphs(trainings: Trainings) -> Iterator[Outcome]:
             return Outcome(name, False, f"{parted[0]} differs from the run without us")
         return beside(name, made["eager"], made["recorded"], "as without us to the bit, and with eager steps ")
 
-    yield from each(["Llama", "Qwen3-MoE, dropped and padded"], case)
+    yield from each(list(CASES), case)
     refused = trainings.train("graphs/refused", flags=GRAPHS, RUN="run", ACTIVATIONS=2)
     yield Outcome("activations are refused", refused.code != 0 and GRAPHS[0] in refused.ours, refused.ours.splitlines()[-1][:200])
 

@@ -12,8 +12,6 @@ from real import frameworks
 from real.frameworks import LLAMA, Ended, Launcher
 
 SCRIPTS = Path(__file__).parent / "scripts"
-ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-"""What torchrun sets for one rank, without the seconds that it takes."""
 WIDE = {
     "--hidden-size": "1024",
     "--ffn-hidden-size": "2816",
@@ -54,7 +52,7 @@ class Trainings:
         device, where = on or self.device, self.folder(name)
         known = {"script": script} if script else {}
         own = {"--distributed-backend": "gloo" if ranks or device == "cpu" else "nccl"}
-        place = {"MASTER_PORT": str(frameworks.free_port()), **ONE_RANK} if device == "cuda" and ranks is None else {}
+        place = frameworks.one_rank() if device == "cuda" and ranks is None else {}
         asked = {"DEVICE": None, "SEED": None, **variables} if device == "cuda" else variables
         with self.free:
             done = frameworks.megatron(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from megatron import LAYOUTS, NUMBERS, REPOSITORY, WITNESS
 from proof import conclude, is_bitwise, is_whole, judge, overridden, prove_rows, unproven
 from reference import pretrain
 from table import Result
-from training import BUILD, EVERYTHING, LAUNCH, STEPS
+from training import BUILD, EVERYTHING, ROOT, STEPS
 
 from align_hooks import open_run
 
@@ -72,25 +71,11 @@ def beside() -> Path:
     return folder
 
 
-def arguments(model: str, change: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the arguments of a family that replace those of ``llama.args``, None for what the family has not."""
-    lines = dict(line.partition(" ")[::2] for line in (LAUNCH / "families" / f"{model}.args").read_text().splitlines())
-    return lines | {"--train-iters": str(STEPS), **OWN, **change}
-
-
 @cache
 def reference(model: str, corpus: Path) -> Path:
     """Return a recorded run of Megatron-LM itself."""
-    where, core = HOME / f"reference_{model}", source("Megatron-LM", "")
-    pretrain(
-        Path(sys.executable),
-        where,
-        [core / "pretrain_gpt.py"],
-        corpus,
-        {**EVERYTHING, "RUN": where / "run"},
-        arguments(model, {}),
-        alone=True,
-    )
+    where, script = HOME / f"reference_{model}", [source("Megatron-LM", "") / "pretrain_gpt.py"]
+    pretrain(Path(sys.executable), where, script, corpus, {**EVERYTHING, "RUN": where / "run"}, OWN, family=model)
     return where / "run"
 
 
@@ -109,12 +94,12 @@ def train_and_judge(name: str, corpus: Path, result: Result) -> None:
     version, model, *layout = name.split(":")
     where, megatron = HOME / name.replace(":", "_"), reference(model, corpus)
     llm, mindspeed, core = (source(project, version) for project in SOURCES)
-    before = digests(llm) | digests(mindspeed)
+    before = list(map(digests, (llm, mindspeed, core)))
     result["packages"] = versions(Path(sys.executable), NUMBERS) | {"Megatron-LM": git(core, "rev-parse", "HEAD")}
     result["packages"] |= {"MindSpeed-LLM": git(llm, "rev-parse", "HEAD"), "MindSpeed": git(mindspeed, "rev-parse", "HEAD")}
-    change = {flag: value for flag, value in arguments(model, DISPATCHERS[model]).items() if flag not in LEFT_OUT}
-    path = os.pathsep.join(map(str, (STANDIN, mindspeed, llm, core, beside())))
-    environment = {"BESIDE": path, "WITNESS_IMPORTS": "mindspeed_llm,mindspeed_llm.training.training"}
+    change = {**OWN, **DISPATCHERS[model], **dict.fromkeys(LEFT_OUT)}
+    path = os.pathsep.join(map(str, (ROOT / "src", STANDIN, mindspeed, llm, core, beside())))
+    environment = {"PYTHONPATH": path, "WITNESS_IMPORTS": "mindspeed_llm,mindspeed_llm.training.training"}
     environment |= {"TORCH_EXTENSIONS_DIR": str(HOME / "extensions")}
     fed = {"REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron}
     run, flags = where / "recorded" / "run", (*FUSED, *MODELS[model])
@@ -123,7 +108,7 @@ def train_and_judge(name: str, corpus: Path, result: Result) -> None:
         if folder == "recorded" or not layout:
             own = environment | {"WITNESS": str(where / folder / "witness.npz")}
             two = TWO_RANKS[layout[0]] if layout else ()
-            pretrain(Path(sys.executable), where / folder, script, corpus, asked, change, own, two, flags, alone=True)
+            pretrain(Path(sys.executable), where / folder, script, corpus, asked, change, own, two, flags, model)
     recorded = open_run(run)
     result["packages"] |= recorded.facts.versions
     judged = judge(megatron, run)
@@ -133,7 +118,7 @@ def train_and_judge(name: str, corpus: Path, result: Result) -> None:
         "record": is_whole(recorded) and not check.contradictions and check.steps == tuple(range(STEPS)),
         "load": "weights" in overridden(recorded) and judged["stages"]["initial weights"] == "same",
         "replay": "training data" in overridden(recorded) and judged["stages"]["batches"] == "same",
-        "unedited": digests(llm) | digests(mindspeed) == before,
+        "unedited": list(map(digests, (llm, mindspeed, core))) == before,
     }
     if not layout:
         proofs["bitwise"] = is_bitwise(

@@ -21,11 +21,11 @@ def make_reference(where: Path) -> Path:
     return where / "run"
 
 
-def arguments_of(change: Mapping[str, str], *, alone: bool = False) -> list[str]:
-    """``llama.args`` for a few steps, with arguments that replace its own, or these ``alone``."""
-    lines = {} if alone else dict(line.partition(" ")[::2] for line in (LAUNCH / "llama.args").read_text().splitlines())
-    lines |= {"--train-iters": str(STEPS)} | dict(change)
-    return [word for flag, value in lines.items() for word in (flag, *value.split())]
+def arguments_of(change: Mapping[str, str | None], family: str = "llama") -> list[str]:
+    """A family's arguments for a few steps, with arguments that replace its own; None drops one."""
+    file = (LAUNCH if family == "llama" else LAUNCH / "families") / f"{family}.args"
+    lines = dict(line.partition(" ")[::2] for line in file.read_text().splitlines()) | {"--train-iters": str(STEPS)}
+    return [word for flag, value in {**lines, **change}.items() if value is not None for word in (flag, *value.split())]
 
 
 def pretrain(
@@ -34,20 +34,19 @@ def pretrain(
     script: list[Path],
     corpus: Path,
     variables: Mapping[str, object],
-    change: Mapping[str, str] | None = None,
+    change: Mapping[str, str | None] | None = None,
     environment: Mapping[str, str] | None = None,
     layout: Sequence[str] = (),
     flags: Sequence[str] = (),
-    *,
-    alone: bool = False,
+    family: str = "llama",
 ) -> None:
     """Train under ``python -m align_hooks.torch_side`` with ``ALIGN_HOOKS_*`` variables; raises Failed with what it said last.
 
-    ``change`` has arguments that replace those of ``llama.args``, ``environment`` has environment variables of the script's own.
-    ``layout`` are flags of a job of two ranks, one rank without any; ``flags`` are added. ``alone``: without those of ``llama.args``.
+    ``change`` has arguments that replace those of the ``family``, ``environment`` has environment variables of the script's own.
+    ``layout`` are flags of a job of two ranks, one rank without any; ``flags`` are added.
     """
     data = {"--data-path": str(corpus), "--data-cache-path": str(where / "cache")}
-    arguments = [*arguments_of(data | dict(change or {}), alone=alone), *flags]
+    arguments = [*arguments_of(data | dict(change or {}), family), *flags]
     base = subprocess.run([str(python), "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True).stdout
     # Megatron's Makefile asks python3 and python3-config, which virtual environments lack: they must be of one Python.
     path = {"PATH": os.pathsep.join([str(python.parent), f"{base.strip()}/bin", os.environ["PATH"]])}
@@ -59,5 +58,4 @@ def pretrain(
         start = [python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port]
         command = [*start, *command[1:], *layout]
     needed = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}  # Megatron's own condition for tensor parallelism
-    made = hooked(variables) | path | needed | dict(environment or {})
-    run(command, where, made | {"PYTHONPATH": os.pathsep.join(filter(None, [made["PYTHONPATH"], made.get("BESIDE", "")]))})
+    run(command, where, hooked(variables) | path | needed | dict(environment or {}))

@@ -175,19 +175,27 @@ def derived(make: Callable[..., object], *given: object) -> Path:
     return keeping.kept(places["runs"], made, {"make": make, "module": module, "given": given}).where / "made"
 
 
-def answered(script: str, asked: object = None, launcher: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Any:
-    """Return what a script of ``scripts`` answers to what it is ``asked``, in a process of its own: kept as trainings are."""
+def answered(
+    script: str,
+    asked: object = None,
+    code: int = 0,
+    *,
+    launcher: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    **variables: object,
+) -> Any:
+    """Return what a script of ``scripts`` answers to what it is ``asked``, in a process of its own that ends with ``code``: kept as
+    trainings are. The others are those of :func:`megatron`."""
 
     def made(where: Path) -> tuple[int, str]:
         where.mkdir(parents=True)
         files = (where / "asked.json", where / "answers.json")
         files[0].write_text(json.dumps(asked))
-        variables = {"DEVICE": "cpu"} if launcher else {}
-        environ = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})}
-        done = python(where, [*launcher, str(SCRIPTS / script), *map(str, files)], variables, environ)
-        return (0 if done.code == 3 and launcher else done.code), done.output  # 3: nothing was trained, as was asked
+        own = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})}
+        done = python(where, [*launcher, str(SCRIPTS / script), *map(str, files)], variables, own)
+        return done.code, done.output
 
-    where = keeping.kept(places["runs"], made, {"script": script, "asked": asked}).where
+    where = keeping.kept(places["runs"], made, {"script": script, "asked": asked}, [code]).where
     return json.loads((where / "answers.json").read_text())
 
 
@@ -243,6 +251,11 @@ class Made(dict[str, Run]):
     def __missing__(self, name: str) -> Run:
         self[name] = self.make(name)
         return self[name]
+
+
+def one_rank() -> dict[str, str]:
+    """What torchrun sets for one rank on a device, without the seconds that it takes. A rehearsal does without."""
+    return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
 
 def free_port() -> int:
