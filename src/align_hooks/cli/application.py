@@ -222,7 +222,7 @@ class Application:
 
 app = Application(
     *("compare", "accept", "frozen", "watch", "ladder", "arbitrate", "check", "show", "distill", "convert", "dump-config"),
-    *("run", "doctor", "demo", "env"),
+    *("run", "prove", "doctor", "demo", "env"),
 )
 
 

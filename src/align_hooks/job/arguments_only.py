@@ -6,12 +6,9 @@ cannot catch that end. Processes that the command leaves running are ended too. 
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import shlex
-import signal
 import sys
 import tempfile
 import time
@@ -22,6 +19,7 @@ from pathlib import Path
 from align_hooks.errors import NothingRecorded, SettingsError, shown
 from align_hooks.job.child import environment, wait
 from align_hooks.job.parsed_arguments import VARIABLE, Parsed
+from align_hooks.process.descendants import POLL, adopt, descendants, end
 from align_hooks.process.status import attached_processes
 from align_hooks.process.streams import say
 from align_hooks.record.write import atomic
@@ -29,15 +27,10 @@ from align_hooks.settings import PREFIX, Settings
 
 DEFAULT = Path("arguments.json")
 PARSED = "parsed"
-POLL = 0.1
 BEFORE, AFTER = 3000, 100
 """Polls without a change after which processes left running are ended, before any arguments are parsed and after."""
 SIGNALLED = 128
 """The lowest exit code of a command that a signal ended; no process is then waited for."""
-SUBREAPER = 36
-"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``."""
-PATIENCE = 50
-"""Polls between SIGTERM and SIGKILL."""
 
 
 def run(command: Sequence[str], out: Path) -> int:
@@ -102,46 +95,3 @@ def choose(every: Sequence[Parsed]) -> Parsed:
     first = min(every, key=lambda parsed: (not parsed.trains, parsed.parsed))
     ranks = (parsed for parsed in every if parsed.command == first.command)
     return min(ranks, key=lambda parsed: (parsed.rank, parsed.parsed))
-
-
-# ---- processes that a command leaves running; without /proc, none is known
-
-
-def adopt() -> None:
-    """Become the parent, in the place of ``init``, of processes below whose own parent ends."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-
-
-def descendants() -> dict[int, str]:
-    """Return pid to name of every process below this one, and reap children that have ended."""
-    parents, names = dict[int, int](), dict[int, str]()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            head, _, fields = path.read_text(encoding="utf-8", errors="replace").rpartition(") ")
-            pid, _, name = head.partition(" (")
-            state, parent = fields.split()[:2]
-            if state not in "ZX":
-                parents[int(pid)], names[int(pid)] = int(parent), name
-            elif int(parent) == os.getpid():
-                os.waitpid(int(pid), os.WNOHANG)
-    below, level = dict[int, str](), {os.getpid()}
-    while level:
-        level = {pid for pid, parent in parents.items() if parent in level}
-        below |= {pid: names[pid] for pid in sorted(level)}
-    return below
-
-
-def end() -> dict[int, str]:
-    """End all processes below this one, by SIGTERM and then by SIGKILL, and return their names by pid."""
-    ended = descendants()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for _ in range(PATIENCE):
-            left = descendants()
-            for pid in left:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
-            if not left:
-                return ended
-            time.sleep(POLL)
-    return ended

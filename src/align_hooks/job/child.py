@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
+from typing import IO, Any
 
 from align_hooks.job.entry import variables
 from align_hooks.process.status import VARIABLE
@@ -35,12 +36,20 @@ def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) 
     return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
 
 
-def wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the command, pass signals on to it, and return the exit code that a shell would see."""
+def wait(command: Sequence[str], environment: Mapping[str, str], *, output: IO[bytes] | None = None, seconds: float | None = None) -> int:
+    """Run the command, pass signals on to it, and return the exit code that a shell would see.
+
+    ``output`` receives what it prints. After ``seconds`` it is killed, as subprocess.TimeoutExpired says.
+    """
+    to: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
     try:
-        with signals_passed_on() as receivers, subprocess.Popen(command, env=environment) as process:
+        with signals_passed_on() as receivers, subprocess.Popen(command, env=environment, **to) as process:
             receivers.append(process)
-            code = process.wait()
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
     except OSError as error:
         say(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE

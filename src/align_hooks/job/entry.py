@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.attach import attach, register_optional
 from align_hooks.hooking.hook import Hook
-from align_hooks.job import parsed_arguments
+from align_hooks.job import parsed_arguments, witness
 from align_hooks.process.command import started
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import die_of_interrupt, find_script, report, run_script
@@ -36,6 +36,8 @@ STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the re-execution, so that there is never a second."""
 AT_START = ("PYTHONHASHSEED",)
 """Variables that an interpreter reads only when it starts."""
+SCHEDULER = "MS_SCHED"
+"""``MS_ROLE`` of the process that msrun starts beside the ranks."""
 BEGINNING = ("arguments", "config")
 """The hook of each side that sees whether a process is going to train."""
 
@@ -93,12 +95,20 @@ def variables(side: str, settings: Settings) -> dict[str, str]:
 
 
 def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
+    """Begin a session as :func:`_begin` does, and attach the witness of a proof, around every other hook."""
+    session = _begin(side, settings, environment, restart=restart, lazily=lazily)
+    if witness.VARIABLE in environment and environment.get("MS_ROLE") != SCHEDULER:
+        attach(hooks_of(side, "WITNESS"), witness.Witness(side, environment[witness.VARIABLE]))
+    return session
+
+
+def _begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool) -> Session | None:
     """Set the environment, register the hooks and return the session of this process; None where nothing is switched on.
 
     ``restart``: replace the interpreter where a variable must be set when it starts; else the record says that it has no effect.
     ``lazily``: let the hooks begin the session once they see that this process is going to train.
     """
-    scheduler = environment.get("MS_ROLE") == "MS_SCHED"
+    scheduler = environment.get("MS_ROLE") == SCHEDULER
     if scheduler:  # msrun starts the same script once more; it trains nothing, but must find a device
         settings, restart, lazily = Settings(device=settings.device), False, True
         environment.pop(VARIABLE, None)
@@ -133,9 +143,9 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     return None if scheduler else session
 
 
-def hooks_of(side: str) -> tuple[Hook, ...]:
+def hooks_of(side: str, catalogue: str = "HOOKS") -> tuple[Hook, ...]:
     """Return all hooks of a side, in the order of a run."""
-    hooks: tuple[Hook, ...] = importlib.import_module(f"align_hooks.{side}_side.catalogue").HOOKS
+    hooks: tuple[Hook, ...] = getattr(importlib.import_module(f"align_hooks.{side}_side.catalogue"), catalogue)
     return hooks
 
 

@@ -82,6 +82,8 @@ def run(command: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         code = wait(command, environment(settings, os.environ, Path(folder)) | exported(command, os.environ))
         processes = [with_crash_stack(process, settings.run) for process in attached_processes(Path(folder))]
+        for process in processes:
+            say(f"align_hooks: {process}{'; started again' if started_again(process, processes) else ''}", sys.stderr)
         problems = [] if code in (NOT_FOUND, NOT_EXECUTABLE) and not processes else list(account(processes, failed=bool(code)))
         if outer is not None and Path(outer).is_dir():
             shutil.copytree(folder, outer, dirs_exist_ok=True)
@@ -99,13 +101,11 @@ def with_crash_stack(process: Process, run: Path | None) -> Process:
 
 
 def account(processes: Sequence[Process], *, failed: bool) -> Iterator[str]:
-    """Print the attached processes, a line each, and yield the problems, a sentence each.
+    """Yield the problems of the attached processes, a sentence each.
 
     ``failed``: the command itself failed, whose error explains what never happened.
     """
     who: dict[str, list[str]] = {}
-    for process in processes:
-        say(f"align_hooks: {process}{'; started again' if started_again(process, processes) else ''}", sys.stderr)
     processes = [process for process in processes if not started_again(process, processes)]
     for process in processes:
         problems = list(process.problems) if not failed or process.failed or process.ended in (REFUSED, None) else []

@@ -61,3 +61,15 @@ HOOKS: tuple[Hook, ...] = (
         why="knows the step, reads its outputs, loads and records weights",
     ),
 )
+WITNESS: tuple[Hook, ...] = (
+    _hook(
+        "training",
+        "mindspore.train.model:Model.train",
+        asked=lambda settings: True,
+        package="mindspore",
+        supports=MINDSPORE,
+        handler="witness:training",
+        why="limits the steps, saves and evaluates nothing, and keeps what must not change",
+    ),
+)
+"""Hooks of the witness below ``prove``."""

@@ -1,6 +1,7 @@
 """Every hook on Megatron-LM, read top to bottom in the order of a run. Imports no framework."""
 
 import functools
+from dataclasses import replace
 
 from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.activations import ACTIVATIONS
@@ -58,22 +59,23 @@ _hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
+_mindspeed = _hook(
+    "mindspeed",
+    "mindspeed.patch_utils",
+    asked=Settings.any_set,
+    package="mindspeed",
+    supports="",
+    handler="mindspeed:install",
+    why="lets MindSpeed patch Megatron as if we were not there",
+    must_fire=False,
+)
 HOOKS: tuple[Hook, ...] = (
     Hook("rehearsal", _rehearsing, "torch", TORCH, trigger="torch", handler=_INSTALL, why="answers for CUDA from the CPU"),
     *(
         Hook(f"rehearsal_{name}", _rehearsing, "megatron-core", versions, trigger, f"{_INSTALL}_{name}", why, must_fire=False)
         for name, (versions, trigger, why) in REHEARSAL.items()
     ),
-    _hook(
-        "mindspeed",
-        "mindspeed.patch_utils",
-        asked=Settings.any_set,
-        package="mindspeed",
-        supports="",
-        handler="mindspeed:install",
-        why="lets MindSpeed patch Megatron as if we were not there",
-        must_fire=False,
-    ),
+    _mindspeed,
     _megatron(
         "arguments",
         "megatron.training.arguments:parse_args",
@@ -158,3 +160,14 @@ HOOKS: tuple[Hook, ...] = (
         why="reads learning rate, loss scale and gradient norm of the update",
     ),
 )
+_witness = functools.partial(_megatron, asked=lambda settings: True)
+WITNESS: tuple[Hook, ...] = (
+    replace(_mindspeed, asked=lambda settings: True),
+    _witness("event_files", "megatron.training.arguments:parse_args", handler="witness:arguments", why="lets nothing write event files"),
+    _witness("saving", "megatron.training.checkpointing:save_checkpoint", handler="witness:checkpoint", why="saves nothing"),
+    _witness("evaluating", "megatron.training.training:evaluate_and_print_results", handler="witness:evaluation", why="evaluates nothing"),
+    _witness(
+        "step", "megatron.training.training:train_step", handler="witness:step", why="limits the steps, and keeps what must not change"
+    ),
+)
+"""Hooks of the witness below ``prove``."""

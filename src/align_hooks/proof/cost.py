@@ -1,0 +1,76 @@
+"""What recording costs on the job itself: ratios of steps, waits of the host, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from align_hooks.proof.training import Trained
+
+OURS = "align_hooks/"
+"""Where a line of our own code begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one way costs beside the same job without hooks."""
+
+    way: str
+    ratio: float | None
+    """Median of its steps to the median of those without hooks; None without a step to measure."""
+    low: float | None
+    """Least of its steps to that median."""
+    high: float | None
+    waits: int | None
+    """Times that the host waited for the device in a step, beyond those without hooks; None where the device does not tell."""
+    lines: Mapping[str, int]
+    """Line of our code that waited, to how often in a step."""
+    device_memory: int | None
+    """Further bytes at the device's peak, of the rank with most; None where the device does not say."""
+    host_memory: int
+    """Further bytes at the peak of a process, of the rank with most."""
+
+
+def seconds(trained: Trained) -> list[float]:
+    """Return the seconds of each step, of its slowest rank; without steps that compile or are counted."""
+    steps = zip(*(seen.steps for seen in trained.witnessed), strict=False)
+    times = [[step.seconds for step in ranks] for ranks in steps]
+    return [max(each for each in step if each is not None) for step in times[1:] if None not in step]
+
+
+def cost(plain: Sequence[Trained], other: Trained) -> Cost:
+    """Return the cost of a way beside trainings without hooks."""
+    without = [each for trained in plain for each in seconds(trained)]
+    base = median(without) if without else 0.0
+    ratios = [each / base for each in seconds(other)] if base else []
+    waits, before = waits_of(other), waits_of(plain[0])
+    lines = {line: count - (before or {}).get(line, 0) for line, count in (waits or {}).items() if line.startswith(OURS)}
+    return Cost(
+        other.way.name,
+        median(ratios) if ratios else None,
+        min(ratios, default=None),
+        max(ratios, default=None),
+        None if waits is None or before is None else sum(waits.values()) - sum(before.values()),
+        {line: count for line, count in lines.items() if count > 0},
+        _further([seen.device_memory for trained in plain for seen in trained.witnessed], [seen.device_memory for seen in other.witnessed]),
+        _further([seen.host_memory for trained in plain for seen in trained.witnessed], [seen.host_memory for seen in other.witnessed])
+        or 0,
+    )
+
+
+def waits_of(trained: Trained) -> Mapping[str, int] | None:
+    """Return the line of code to the most waits of a rank in its counted step; None where a device does not tell."""
+    waits: dict[str, int] = {}
+    for seen in trained.witnessed:
+        if seen.waits is None:
+            return None
+        waits |= {line: max(count, waits.get(line, 0)) for line, count in seen.waits.items()}
+    return waits
+
+
+def _further(plain: Sequence[int | None], other: Sequence[int | None]) -> int | None:
+    """Return how much more the largest is; None where one is not known."""
+    if None in plain or None in other or not plain or not other:
+        return None
+    return max(each for each in other if each is not None) - max(each for each in plain if each is not None)

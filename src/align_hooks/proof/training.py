@@ -1,0 +1,116 @@
+"""One training of a proof: its processes started and ended, and what their witnesses wrote."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from align_hooks.job.child import environment, wait
+from align_hooks.job.run import account
+from align_hooks.job.witness import VARIABLE, Witnessed, read
+from align_hooks.process.command import exported
+from align_hooks.process.descendants import POLL, descendants, end
+from align_hooks.process.status import REFUSED, attached_processes
+from align_hooks.proof.ways import Way, own
+from align_hooks.settings import Settings
+
+LAST = 15
+"""Lines of a failed training's output that are kept."""
+
+
+class Failure(Enum):
+    """Why a training is no part of a proof."""
+
+    REFUSED = "refused"
+    """By us, before the first step."""
+    TOO_LONG = "too long"
+    FAILED = "failed"
+    UNTRAINED = "untrained"
+    MISSING_RANKS = "missing ranks"
+    SHORT = "short"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A training that has ended."""
+
+    way: Way
+    asked: int
+    """Steps that it was to make."""
+    code: int | None
+    """Exit code of the command; None where it did not end in time."""
+    seconds: float
+    run: Path
+    witnessed: Sequence[Witnessed]
+    problems: Sequence[str]
+    """What hooks asked for and did not get, a sentence each."""
+    last_lines: Sequence[str] = ()
+    """End of the output of a command that failed."""
+    refusals: Sequence[str] = ()
+    """What we refused before the first step, a line each."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that every rank made."""
+        return min((len(seen.steps) for seen in self.witnessed), default=0)
+
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Ranks of which no witness wrote here."""
+        sizes = max((seen.world_size for seen in self.witnessed), default=0)
+        return sorted(set(range(sizes)) - {seen.rank for seen in self.witnessed})
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the training is no part of a proof; None where it is."""
+        if self.refusals:
+            return Failure.REFUSED
+        if self.code is None:
+            return Failure.TOO_LONG
+        if self.code:
+            return Failure.FAILED
+        if not self.witnessed:
+            return Failure.UNTRAINED
+        if self.missing_ranks:
+            return Failure.MISSING_RANKS
+        return Failure.SHORT if self.steps < self.asked else None
+
+
+def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: str, seconds: float) -> Trained:
+    """Run ``command`` in a way, for at most ``limit`` steps and ``seconds``; ``folder`` is this training's own, and empty.
+
+    ``steps`` are those at which quantities of the model's size are recorded. Every process is ended with the training.
+    """
+    for part in ("witnesses", "processes"):
+        (folder / part).mkdir(parents=True)
+    run, log = folder / "run", folder / "log"
+    inherited = {**own(os.environ), **way.variables(str(run), steps)}
+    settings = Settings.from_environment(inherited)
+    variables = environment(settings, inherited, folder / "processes") | exported(command, inherited)
+    variables[VARIABLE] = f"{limit}:{folder / 'witnesses'}"
+    started = time.monotonic()
+    code: int | None = None
+    try:
+        with log.open("wb") as output:
+            code = wait(command, variables, output=output, seconds=seconds)
+        while descendants():  # a launcher may leave its ranks running
+            if time.monotonic() - started > seconds:
+                code = None
+                break
+            time.sleep(POLL)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        end()
+    processes = attached_processes(folder / "processes")
+    seen = read(folder / "witnesses")
+    refusals = {line: None for process in processes if process.ended == REFUSED for line in process.problems if not seen}
+    problems = [*account(processes, failed=bool(code))] if way.recorded and processes and not refusals else []
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    last = lines[-LAST:] if code != 0 else []
+    return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, [*refusals])

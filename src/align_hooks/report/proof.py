@@ -1,0 +1,198 @@
+"""A proof as a document: its verdict, each training beside the job without hooks, what recording costs, and lines to paste."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from align_hooks._version import __version__
+from align_hooks.comparison.health import Condition
+from align_hooks.messages import Argument, Message, id_of, message, rendered, sentences, terms
+from align_hooks.messages.catalogue import ENGLISH
+from align_hooks.proof.cost import Cost
+from align_hooks.proof.difference import Difference
+from align_hooks.proof.proof import MOST_WAITS, HookFired, Proof, ProofVerdict, WayResult
+from align_hooks.proof.training import Trained
+from align_hooks.report.blocks import Code, DocumentBlock, Heading, Items, Paragraph, Section, Table
+from align_hooks.report.document import Document
+from align_hooks.report.findings import size
+from align_hooks.report.json import SHAPES, Shape, Shapes
+
+
+def document(proof: Proof) -> Document:
+    """Return the report on a proof."""
+    sections = [of_ways(proof), *([of_costs(proof.costs)] if proof.costs else []), *of_record(proof), to_paste(proof)]
+    return Document(proof.verdict, headline(proof), [*remarks(proof)], sections=sections, title=message("proof.page"))
+
+
+def headline(proof: Proof) -> Argument:
+    """Return why the verdict is what it is, in a line."""
+    ranks, fixed = len(proof.plain.witnessed), proof.switches
+    match proof.verdict:
+        case ProofVerdict.PROVEN if fixed:
+            return message("proof.proven_with", switches=fixed)
+        case ProofVerdict.PROVEN:
+            return message("proof.proven", count=proof.asked, ranks=ranks)
+        case ProofVerdict.UNDECIDED:
+            return message("proof.undecided_with", switches=fixed) if fixed else message("proof.undecided")
+    return sentences(*against(proof))
+
+
+def against(proof: Proof) -> Iterator[Message]:
+    """Yield what keeps a proof from being one, the clearest first."""
+    if proof.plain.failure is not None:
+        yield message("proof.without", what=failed(proof.plain))
+        return
+    for each in dict.fromkeys(map(id, [*proof.certain, *proof.repeated[2:], *proof.ways])):
+        result = next(one for one in (*proof.ways, *proof.repeated) if id(one) == each)
+        if result.verdict is not ProofVerdict.PROVEN and (result.trained.way.recorded or result.trained.failure is not None):
+            yield message("proof.way", way=result.trained.way.name, what=words_of(result))
+    if waiting := proof.waiting:
+        lines = terms(f"{line} {count}" for line, count in waiting.items())
+        yield message("proof.waits", count=sum(waiting.values()), most=MOST_WAITS, lines=lines)
+    if proof.health is not None and proof.health.condition is not Condition.CLEAN:
+        yield message("proof.contradicts" if proof.health.condition is Condition.UNWELL else "proof.not_whole")
+
+
+def words_of(result: WayResult) -> Argument:
+    """Return what a training shows beside the job without hooks."""
+    if result.trained.failure is not None:
+        return failed(result.trained)
+    return sentences(*map(difference, result.differences)) if result.differences else message("proof.equal")
+
+
+def difference(each: Difference) -> Message:
+    """Return a difference in words."""
+    facts: dict[str, Argument] = {
+        "what": each.what,
+        "rank": each.rank,
+        "step": each.step,
+        "count": each.count,
+        "of": each.of,
+        "relative": each.relative,
+    }
+    return message(id_of(each.changed), **facts)
+
+
+def failed(trained: Trained) -> Message:
+    """Return why a training is no part of the proof."""
+    assert trained.failure is not None
+    last = trained.last_lines[-1] if trained.last_lines else ""
+    return message(
+        id_of(trained.failure),
+        what=terms(trained.refusals) if trained.refusals else last,
+        seconds=trained.seconds,
+        code=trained.code,
+        count=trained.steps,
+        of=trained.asked,
+        ranks=terms(map(str, trained.missing_ranks)),
+        folder=str(trained.run.parent.parent),
+    )
+
+
+def remarks(proof: Proof) -> Iterator[DocumentBlock]:
+    """Yield what a reader should know beside the verdict."""
+    if proof.noise:
+        yield Paragraph(message("proof.noise", what=sentences(*map(difference, proof.noise))))
+    yield Items([message("proof.refused", what=line) for line in proof.refused])
+    if proof.spared is not None:
+        yield Paragraph(message("proof.spared", step=proof.spared))
+    if left_out := {name: count for seen in proof.plain.witnessed for name, count in seen.left_out.items()}:
+        yield Paragraph(message("proof.left_out", what=terms(message(f"left_out.{name}", count=count) for name, count in left_out.items())))
+    for result in (*proof.ways, *proof.repeated):
+        yield Items(result.trained.problems)
+        if result.trained.last_lines and not result.trained.refusals:
+            yield Paragraph(message("proof.way", way=result.trained.way.name, what=message("proof.last_lines")), indent=0)
+            yield Code(result.trained.last_lines)
+
+
+def of_ways(proof: Proof) -> Section:
+    """Return the table of the trainings."""
+    heads = [message(f"proof.{name}_head") for name in ("way", "steps", "seconds", "result")]
+    rows = [
+        (
+            " ".join([result.trained.way.name, *(f"{name}={value}" for name, value in result.trained.way.fixed.items())]),
+            str(result.trained.steps),
+            f"{result.trained.seconds:.0f}",
+            "-" if result is proof.ways[0] and result.trained.failure is None else words_of(result),
+        )
+        for result in (*proof.ways, *proof.repeated)
+    ]
+    head = message("proof.ways")
+    return Section("ways", head, head, [Table(heads, rows, numbers=(1, 2), is_fitted=True, caption=head)])
+
+
+def of_costs(costs: Sequence[Cost]) -> Section:
+    """Return the table of what recording costs."""
+    heads = [message(f"proof.{name}_head") for name in ("way", "ratio", "spread", "waits", "device", "host")]
+    rows = [
+        (
+            each.way,
+            "-" if each.ratio is None else f"{each.ratio:.2f}",
+            "-" if each.low is None else f"{each.low:.2f}, {each.high:.2f}",
+            "-" if each.waits is None else str(each.waits),
+            "-" if each.device_memory is None else signed(each.device_memory),
+            signed(each.host_memory),
+        )
+        for each in costs
+    ]
+    head = message("proof.cost")
+    return Section("costs", head, head, [Heading(head), Table(heads, rows, numbers=(1, 2, 3, 4, 5), is_fitted=True, caption=head)])
+
+
+def signed(bytes: int) -> str:
+    """Return a difference of sizes."""
+    return size(bytes) if bytes >= 0 else f"-{size(-bytes)}"
+
+
+def of_record(proof: Proof) -> Iterator[Section]:
+    """Yield the state of the record of everything, and its hooks."""
+    if proof.health is not None:
+        head = message("proof.record")
+        lines = [*(problem.message for problem in proof.health.problems), proof.health.checked, *proof.health.remarks]
+        yield Section("record", head, head, [Heading(head), Items(lines)])
+    if proof.hooks:
+        head = message("proof.hooks")
+        fired = [f"{hook.name} {hook.calls}" for hook in proof.hooks if hook.calls]
+        idle = [message(f"idle_hook.{hook.state}", name=hook.name, why=hook.why) for hook in proof.hooks if not hook.calls]
+        yield Section("hooks", head, head, [Heading(head), Items([message("proof.hooks_fired", what=terms(fired)), *idle])])
+
+
+def to_paste(proof: Proof) -> Section:
+    """Return lines for an issue: verdict, versions, device and costs, in English."""
+    plain = proof.plain.witnessed
+    about = {f"{name} {version}": None for seen in plain for name, version in seen.versions.items()}
+    devices = dict.fromkeys(seen.device for seen in plain)
+    costs = [f"{each.way} {each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})" for each in proof.costs if each.ratio is not None]
+    lines = [
+        f"align_hooks {__version__} prove: {rendered(proof.verdict, ENGLISH)}: {rendered(headline(proof), ENGLISH)}",
+        f"{', '.join(about) or 'no framework trained'}; {len(plain)} x {', '.join(devices) or 'no device'}; {proof.asked} steps",
+        *([f"a step: {', '.join(costs)}"] if costs else []),
+        f"command: {shlex.join(proof.command)}",
+    ]
+    head = message("proof.to_paste")
+    return Section("paste", head, head, [Heading(head), Code(lines)])
+
+
+JSON: Shapes = {
+    **SHAPES,
+    Proof: Shape(
+        """verdict exit_code=verdict.exit_code headline* messages command steps=asked switches about spared refused ways repeated costs
+        noise waiting hooks record=health""",
+        headline=headline,
+        about=lambda proof: {
+            "versions": {name: version for seen in proof.plain.witnessed for name, version in seen.versions.items()},
+            "devices": [seen.device for seen in proof.plain.witnessed],
+        },
+        refused=lambda proof: [*proof.refused],
+        record=lambda proof: None if proof.health is None else {"condition": proof.health.condition, "self_check": proof.health.checked},
+    ),
+    WayResult: Shape(
+        """recorded=trained.way.name fixed=trained.way.fixed verdict steps=trained.steps seconds=trained.seconds code=trained.code
+        failure=trained.failure refusals=trained.refusals problems=trained.problems last_lines=trained.last_lines differences"""
+    ),
+    Difference: Shape("changed what rank step count of relative"),
+    Cost: Shape("recorded=way ratio low high waits lines device_memory host_memory"),
+    HookFired: Shape("name state calls why"),
+}
+"""The keys of a proof in JSON."""
