@@ -29,7 +29,7 @@ def prove(
     html: Annotated[Path | None, Option(help="write it to this file, as a page that needs no network")] = None,
     json: Annotated[Path | None, Option(help="write everything of it to this file, as JSON")] = None,
 ) -> None:
-    """Show on a job itself that recording changes nothing, and what it costs.
+    """Show on a job that recording changes nothing, and its cost.
 
     Trains the job six times for a few steps, without hooks and with more and more recorded. Losses, the graph, random states and final
     parameters must be equal to the bit. No checkpoint is written, nothing is evaluated, and records are deleted again.

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.attach import attach, register_optional
 from align_hooks.hooking.hook import Hook
-from align_hooks.job import parsed_arguments, witness
+from align_hooks.job import parsed_arguments
+from align_hooks.job.witness import JobWitness
+from align_hooks.process import limit
 from align_hooks.process.command import started
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import die_of_interrupt, find_script, report, run_script
@@ -97,8 +99,8 @@ def variables(side: str, settings: Settings) -> dict[str, str]:
 def begin(side: str, settings: Settings, environment: MutableMapping[str, str], *, restart: bool, lazily: bool = False) -> Session | None:
     """Begin a session as :func:`_begin` does, and attach the witness of a proof, around every other hook."""
     session = _begin(side, settings, environment, restart=restart, lazily=lazily)
-    if witness.VARIABLE in environment and environment.get("MS_ROLE") != SCHEDULER:
-        attach(hooks_of(side, "WITNESS"), witness.Witness(side, environment[witness.VARIABLE]))
+    if limit.VARIABLE in environment and environment.get("MS_ROLE") != SCHEDULER:
+        attach(hooks_of(side, "WITNESS"), JobWitness(side, environment[limit.VARIABLE]))
     return session
 
 

@@ -19,8 +19,6 @@ from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.process.ranks import Launch
 from align_hooks.settings import Settings
 
-VARIABLE = "_ALIGN_HOOKS_WITNESS"
-"""``STEPS:FOLDER``; set only below ``prove``."""
 COUNTED = 1
 """Index of the step whose operators, graph and waits are counted; the first one compiles and allocates."""
 
@@ -71,7 +69,7 @@ class Witnessed:
     """Whether the job asked for a step behind the last."""
 
 
-class Witness:
+class JobWitness:
     """The session of a witness: what its hooks need, and what they have seen."""
 
     def __init__(self, side: str, asked: str) -> None:
@@ -112,11 +110,6 @@ class Witness:
         path = self.folder / f"{self.seen.rank}.json"
         path.with_suffix(".new").write_text(json.dumps(asdict(self.seen)), encoding="utf-8")
         path.with_suffix(".new").replace(path)
-
-
-def asked() -> str:
-    """Return the variable's value; empty in a process that no proof is of."""
-    return os.environ.get(VARIABLE, "")
 
 
 def read(folder: Path) -> list[Witnessed]:

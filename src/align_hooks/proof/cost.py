@@ -8,9 +8,6 @@ from statistics import median
 
 from align_hooks.proof.training import Trained
 
-OURS = "align_hooks/"
-"""Where a line of our own code begins."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -25,7 +22,7 @@ class Cost:
     waits: int | None
     """Times that the host waited for the device in a step, beyond those without hooks; None where the device does not tell."""
     lines: Mapping[str, int]
-    """Line of our code that waited, to how often in a step."""
+    """Line of code that waited more often than without hooks, to how much more often in a step."""
     device_memory: int | None
     """Further bytes at the device's peak, of the rank with most; None where the device does not say."""
     host_memory: int
@@ -45,7 +42,7 @@ def cost(plain: Sequence[Trained], other: Trained) -> Cost:
     base = median(without) if without else 0.0
     ratios = [each / base for each in seconds(other)] if base else []
     waits, before = waits_of(other), waits_of(plain[0])
-    lines = {line: count - (before or {}).get(line, 0) for line, count in (waits or {}).items() if line.startswith(OURS)}
+    lines = {line: count - (before or {}).get(line, 0) for line, count in (waits or {}).items()}
     return Cost(
         other.way.name,
         median(ratios) if ratios else None,

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from align_hooks.job.witness import Witnessed
 
 
-class Changed(Enum):
-    """What a training changed."""
+class DifferenceKind(Enum):
+    """In what a training differs."""
 
     INITIAL = "initial"
     GRAPH = "graph"
     RANDOM = "random"
     LOSS = "loss"
     FINAL = "final"
-    STEPS = "steps"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The first difference of a kind."""
 
-    changed: Changed
+    kind: DifferenceKind
     what: str
     """Parameter, generator or kind of node; empty of a loss."""
     rank: int
@@ -43,34 +43,26 @@ class Difference:
 def differences(plain: Sequence[Witnessed], other: Sequence[Witnessed]) -> list[Difference]:
     """Return the differences of two trainings, one of each kind; none where they are equal to the bit."""
     pairs = list(zip(plain, other, strict=True))
-    found = [difference for kind in (_initial, _graph, _losses, _random, _final) if (difference := kind(pairs)) is not None]
-    return [*_lengths(pairs), *found]
+    return [difference for of_kind in (_initial, _graph, _losses, _random, _final) if (difference := of_kind(pairs)) is not None]
 
 
-Pairs = Sequence[tuple[Witnessed, Witnessed]]
-
-
-def _lengths(pairs: Pairs) -> Iterator[Difference]:
-    for one, other in pairs:
-        if len(one.steps) != len(other.steps):
-            yield Difference(Changed.STEPS, "", one.rank, len(other.steps), len(other.steps), len(one.steps))
-            return
+Pairs: TypeAlias = Sequence[tuple[Witnessed, Witnessed]]
 
 
 def _initial(pairs: Pairs) -> Difference | None:
-    return _parameters(Changed.INITIAL, [(one.rank, one.initial, other.initial) for one, other in pairs])
+    return _parameters(DifferenceKind.INITIAL, [(one.rank, one.initial, other.initial) for one, other in pairs])
 
 
 def _final(pairs: Pairs) -> Difference | None:
-    return _parameters(Changed.FINAL, [(one.rank, one.final, other.final) for one, other in pairs if one.final and other.final])
+    return _parameters(DifferenceKind.FINAL, [(one.rank, one.final, other.final) for one, other in pairs if one.final and other.final])
 
 
-def _parameters(changed: Changed, tables: Sequence[tuple[int, Mapping[str, str], Mapping[str, str]]]) -> Difference | None:
+def _parameters(kind: DifferenceKind, tables: Sequence[tuple[int, Mapping[str, str], Mapping[str, str]]]) -> Difference | None:
     # what hooks add to a training cell has no counterpart without them
     unequal = [(rank, name) for rank, one, other in tables for name in one if other.get(name) != one[name]]
     if not unequal:
         return None
-    return Difference(changed, unequal[0][1], unequal[0][0], None, len(unequal), sum(len(one) for _, one, _ in tables))
+    return Difference(kind, unequal[0][1], unequal[0][0], None, len(unequal), sum(len(one) for _, one, _ in tables))
 
 
 def _graph(pairs: Pairs) -> Difference | None:
@@ -85,7 +77,7 @@ def _graph(pairs: Pairs) -> Difference | None:
         return None
     kind, _ = max(more.items(), key=lambda item: (abs(item[1]), item[0]))
     total = sum(sum(one.nodes.values()) for one, _ in pairs)
-    return Difference(Changed.GRAPH, kind, first, None, sum(map(abs, more.values())), total)
+    return Difference(DifferenceKind.GRAPH, kind, first, None, sum(map(abs, more.values())), total)
 
 
 def _losses(pairs: Pairs) -> Difference | None:
@@ -99,7 +91,7 @@ def _losses(pairs: Pairs) -> Difference | None:
     if not unequal:
         return None
     step, rank = min(unequal)
-    return Difference(Changed.LOSS, "", rank, step, len(unequal), compared, largest)
+    return Difference(DifferenceKind.LOSS, "", rank, step, len(unequal), compared, largest)
 
 
 def _relative(left: str, right: str) -> float:
@@ -121,4 +113,6 @@ def _random(pairs: Pairs) -> Difference | None:
     if not unequal:
         return None
     step, rank, name = min(unequal)
-    return Difference(Changed.RANDOM, name, rank, step, len(unequal), sum(len(each.generators) for one, _ in pairs for each in one.steps))
+    return Difference(
+        DifferenceKind.RANDOM, name, rank, step, len(unequal), sum(len(each.generators) for one, _ in pairs for each in one.steps)
+    )

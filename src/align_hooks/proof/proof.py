@@ -14,18 +14,18 @@ from align_hooks.errors import RecordError
 from align_hooks.job.entry import hooks_of
 from align_hooks.job.witness import COUNTED
 from align_hooks.proof.cost import Cost, cost
-from align_hooks.proof.difference import Changed, Difference, differences
-from align_hooks.proof.training import Trained, train
+from align_hooks.proof.difference import Difference, DifferenceKind, differences
+from align_hooks.proof.training import Failure, Trained, train
 from align_hooks.proof.ways import AGAIN, EVERYTHING, LARGE, NORMS, SEEDED, SEEDING, WAYS, Way, repeatable
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.record.inventory import inventory, not_whole
-from align_hooks.record.read.problems import ProblemKind, distinct
+from align_hooks.record.read.problems import distinct
 from align_hooks.record.reader import Run, open_run
 from align_hooks.record.verify import summary, verify
 from align_hooks.settings import PREFIX
 
 MOST_WAITS = 1
-"""Waits of ours in a step with norms, as promised."""
+"""Waits that norms may add to a step, as promised."""
 ELEMENT = 4
 """Bytes on record."""
 SPARED = 0.8
@@ -52,8 +52,9 @@ class WayResult:
     @property
     def verdict(self) -> ProofVerdict:
         """What this way shows by itself."""
-        if self.trained.failure is not None:
-            return ProofVerdict.DISPROVEN if self.trained.steps and self.trained.way.recorded else ProofVerdict.NO_PROOF
+        if (failure := self.trained.failure) is not None:
+            ended = failure in (Failure.FAILED, Failure.KILLED, Failure.SHORT)  # the job itself had made its steps
+            return ProofVerdict.DISPROVEN if ended and self.trained.way.recorded else ProofVerdict.NO_PROOF
         return ProofVerdict.DISPROVEN if self.differences else ProofVerdict.PROVEN
 
 
@@ -112,21 +113,21 @@ class Proof:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """Lines of ours that let the host wait in a step with norms, where they do more often than promised."""
+        """Lines of code at which the host waits in a step with norms alone, where that is more often than promised."""
         lines = next((each.lines for each in self.costs if each.way == NORMS.name), {})
         return lines if sum(lines.values()) > MOST_WAITS else {}
 
     @property
     def certain(self) -> list[WayResult]:
         """Ways that differ in what the job itself repeats, which no noise explains."""
-        noisy = {each.changed for each in self.noise}
-        noisy |= {Changed.LOSS, Changed.FINAL} if noisy else set()
+        noisy = {each.kind for each in self.noise}
+        noisy |= {DifferenceKind.LOSS, DifferenceKind.FINAL} if noisy else set()
         return [
             each
             for each in self.ways[1:]
             if each.trained.way.recorded
             and (each.verdict is ProofVerdict.DISPROVEN)
-            and (each.trained.failure is not None or any(difference.changed not in noisy for difference in each.differences))
+            and (each.trained.failure is not None or any(difference.kind not in noisy for difference in each.differences))
         ]
 
     @property
@@ -177,7 +178,7 @@ def prove(command: Sequence[str], folder: Path, *, steps: int, seconds: float, s
     for way in WAYS[1:]:
         judged(way, proof.ways)
     if proof.noise:
-        ways = repeatable(SEEDED if all(each.changed is not Changed.INITIAL for each in proof.noise) else SEEDING)
+        ways = repeatable(SEEDED if all(each.kind is not DifferenceKind.INITIAL for each in proof.noise) else SEEDING)
         known += len(ways)
         for way in ways:
             judged(way, proof.repeated)
@@ -207,10 +208,9 @@ def without_refused(trained: Trained) -> Way | None:
 
 
 def checked(run: Run) -> Health:
-    """Return the health of a record, every byte of it read; that it ends before the job's own end is the witness's doing."""
+    """Return the health of a record, every byte of it read."""
     verified = verify(run)
-    state = health(run, inventory(run), distinct([*not_whole(run), *verified.wrong]), summary(verified))
-    return replace(state, problems=tuple(each for each in state.problems if each.kind is not ProblemKind.NOT_FINISHED))
+    return health(run, inventory(run), distinct([*not_whole(run), *verified.wrong]), summary(verified))
 
 
 def fired(run: Run, trained: Trained) -> Iterator[HookFired]:

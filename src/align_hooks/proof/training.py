@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -10,17 +12,24 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from align_hooks.job.child import environment, wait
+from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, environment, wait
 from align_hooks.job.run import account
-from align_hooks.job.witness import VARIABLE, Witnessed, read
+from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.command import exported
 from align_hooks.process.descendants import POLL, descendants, end
+from align_hooks.process.limit import VARIABLE
 from align_hooks.process.status import REFUSED, attached_processes
 from align_hooks.proof.ways import Way, own
 from align_hooks.settings import Settings
 
+SIGNALLED = 128
+"""Exit codes above are those of commands that a signal ended."""
+STOPPED = (SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM)
+"""Exit codes of a command that was asked to end, and a proof with it."""
 LAST = 15
 """Lines of a failed training's output that are kept."""
+ERROR = re.compile(r"(\[rank\d+\]:\s*)?([\w.]*(Error|Exception|Interrupt|Exit)\b|\S+: error:)")
+"""Beginning of a line that states an error."""
 
 
 class Failure(Enum):
@@ -29,7 +38,9 @@ class Failure(Enum):
     REFUSED = "refused"
     """By us, before the first step."""
     TOO_LONG = "too long"
+    NOT_STARTED = "not started"
     FAILED = "failed"
+    KILLED = "killed"
     UNTRAINED = "untrained"
     MISSING_RANKS = "missing ranks"
     SHORT = "short"
@@ -50,7 +61,7 @@ class Trained:
     problems: Sequence[str]
     """What hooks asked for and did not get, a sentence each."""
     last_lines: Sequence[str] = ()
-    """End of the output of a command that failed."""
+    """Lines of the output of a command that failed, the last of them the last error, or the last at all."""
     refusals: Sequence[str] = ()
     """What we refused before the first step, a line each."""
 
@@ -72,8 +83,10 @@ class Trained:
             return Failure.REFUSED
         if self.code is None:
             return Failure.TOO_LONG
+        if self.code in (NOT_FOUND, NOT_EXECUTABLE) and not self.witnessed:
+            return Failure.NOT_STARTED
         if self.code:
-            return Failure.FAILED
+            return Failure.KILLED if self.code > SIGNALLED else Failure.FAILED
         if not self.witnessed:
             return Failure.UNTRAINED
         if self.missing_ranks:
@@ -107,10 +120,14 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
         pass
     finally:
         end()
+    if code in STOPPED:
+        raise SystemExit(code)
     processes = attached_processes(folder / "processes")
     seen = read(folder / "witnesses")
     refusals = {line: None for process in processes if process.ended == REFUSED for line in process.problems if not seen}
     problems = [*account(processes, failed=bool(code))] if way.recorded and processes and not refusals else []
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    last = lines[-LAST:] if code != 0 else []
+    errors = [number for number, line in enumerate(lines) if ERROR.match(line)]
+    end_of = errors[-1] + 1 if errors else len(lines)  # a launcher prints more behind it
+    last = lines[max(end_of - LAST, 0) : end_of] if code != 0 else []
     return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, [*refusals])

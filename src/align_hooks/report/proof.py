@@ -12,7 +12,7 @@ from align_hooks.messages.catalogue import ENGLISH
 from align_hooks.proof.cost import Cost
 from align_hooks.proof.difference import Difference
 from align_hooks.proof.proof import MOST_WAITS, HookFired, Proof, ProofVerdict, WayResult
-from align_hooks.proof.training import Trained
+from align_hooks.proof.training import SIGNALLED, Trained
 from align_hooks.report.blocks import Code, DocumentBlock, Heading, Items, Paragraph, Section, Table
 from align_hooks.report.document import Document
 from align_hooks.report.findings import size
@@ -32,21 +32,30 @@ def headline(proof: Proof) -> Argument:
         case ProofVerdict.PROVEN if fixed:
             return message("proof.proven_with", switches=fixed)
         case ProofVerdict.PROVEN:
-            return message("proof.proven", count=proof.asked, ranks=ranks)
+            graph = ("proof.graph",) if any(seen.nodes for seen in proof.plain.witnessed) else ()
+            equal = terms(map(message, ("proof.losses", *graph, "proof.random", "proof.final")))
+            return message("proof.proven", count=proof.asked, ranks=ranks, what=equal)
         case ProofVerdict.UNDECIDED:
-            return message("proof.undecided_with", switches=fixed) if fixed else message("proof.undecided")
+            noise, recorded = (
+                largest(ways) for ways in ([proof.noise], [each.differences for each in proof.ways if each.trained.way.recorded])
+            )
+            return message("proof.undecided", switches=fixed, noise=noise, recorded=recorded)
     return sentences(*against(proof))
+
+
+def largest(ways: Sequence[Sequence[Difference]]) -> float:
+    """Return the largest relative difference of losses."""
+    return max((each.relative for differences in ways for each in differences if each.relative is not None), default=0.0)
 
 
 def against(proof: Proof) -> Iterator[Message]:
     """Yield what keeps a proof from being one, the clearest first."""
     if proof.plain.failure is not None:
-        yield message("proof.without", what=failed(proof.plain))
+        yield with_way(proof.plain, failed(proof.plain))
         return
-    for each in dict.fromkeys(map(id, [*proof.certain, *proof.repeated[2:], *proof.ways])):
-        result = next(one for one in (*proof.ways, *proof.repeated) if id(one) == each)
-        if result.verdict is not ProofVerdict.PROVEN and (result.trained.way.recorded or result.trained.failure is not None):
-            yield message("proof.way", way=result.trained.way.name, what=words_of(result))
+    unequal = [*proof.certain, *proof.repeated[2:], *(each for each in proof.ways if each.trained.failure is not None)]
+    if first := next((each for each in unequal if each.verdict is not ProofVerdict.PROVEN), None):
+        yield with_way(first.trained, words_of(first))  # the others stand in the table
     if waiting := proof.waiting:
         lines = terms(f"{line} {count}" for line, count in waiting.items())
         yield message("proof.waits", count=sum(waiting.values()), most=MOST_WAITS, lines=lines)
@@ -54,11 +63,16 @@ def against(proof: Proof) -> Iterator[Message]:
         yield message("proof.contradicts" if proof.health.condition is Condition.UNWELL else "proof.not_whole")
 
 
+def with_way(trained: Trained, what: Argument) -> Message:
+    """Return a statement about a training."""
+    return message("proof.way", way=trained.way.name, what=what) if trained.way.recorded else message("proof.without", what=what)
+
+
 def words_of(result: WayResult) -> Argument:
-    """Return what a training shows beside the job without hooks."""
+    """Return the first that a training shows beside the job without hooks."""
     if result.trained.failure is not None:
         return failed(result.trained)
-    return sentences(*map(difference, result.differences)) if result.differences else message("proof.equal")
+    return difference(result.differences[0]) if result.differences else message("proof.equal")
 
 
 def difference(each: Difference) -> Message:
@@ -71,7 +85,7 @@ def difference(each: Difference) -> Message:
         "of": each.of,
         "relative": each.relative,
     }
-    return message(id_of(each.changed), **facts)
+    return message(id_of(each.kind), **facts)
 
 
 def failed(trained: Trained) -> Message:
@@ -83,6 +97,7 @@ def failed(trained: Trained) -> Message:
         what=terms(trained.refusals) if trained.refusals else last,
         seconds=trained.seconds,
         code=trained.code,
+        signal=(trained.code or 0) - SIGNALLED,
         count=trained.steps,
         of=trained.asked,
         ranks=terms(map(str, trained.missing_ranks)),
@@ -97,12 +112,14 @@ def remarks(proof: Proof) -> Iterator[DocumentBlock]:
     yield Items([message("proof.refused", what=line) for line in proof.refused])
     if proof.spared is not None:
         yield Paragraph(message("proof.spared", step=proof.spared))
+    if any(seen.ignored_limit for seen in proof.plain.witnessed):
+        yield Paragraph(message("proof.ignored_limit", count=proof.asked))
     if left_out := {name: count for seen in proof.plain.witnessed for name, count in seen.left_out.items()}:
         yield Paragraph(message("proof.left_out", what=terms(message(f"left_out.{name}", count=count) for name, count in left_out.items())))
     for result in (*proof.ways, *proof.repeated):
-        yield Items(result.trained.problems)
+        yield Items([with_way(result.trained, problem) for problem in result.trained.problems])
         if result.trained.last_lines and not result.trained.refusals:
-            yield Paragraph(message("proof.way", way=result.trained.way.name, what=message("proof.last_lines")), indent=0)
+            yield Paragraph(with_way(result.trained, message("proof.last_lines")), indent=0)
             yield Code(result.trained.last_lines)
 
 
@@ -191,7 +208,7 @@ JSON: Shapes = {
         """recorded=trained.way.name fixed=trained.way.fixed verdict steps=trained.steps seconds=trained.seconds code=trained.code
         failure=trained.failure refusals=trained.refusals problems=trained.problems last_lines=trained.last_lines differences"""
     ),
-    Difference: Shape("changed what rank step count of relative"),
+    Difference: Shape("kind what rank step count of relative"),
     Cost: Shape("recorded=way ratio low high waits lines device_memory host_memory"),
     HookFired: Shape("name state calls why"),
 }

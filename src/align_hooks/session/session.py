@@ -17,6 +17,7 @@ from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.names.nearest import nearest
 from align_hooks.names.points import chosen
+from align_hooks.process.limit import limited
 from align_hooks.process.ranks import Launch
 from align_hooks.process.status import WORKER, tell
 from align_hooks.process.streams import say
@@ -249,7 +250,7 @@ class Session:
 
         Raises RefusedRun for a requested step that the run will not make.
         """
-        self.planned = steps
+        self.planned = steps = limited(steps)
         for switch in SWITCHES:
             asked = self.settings.steps(switch)
             last = max(kind.numbers(steps).stop for kind in asked_by(switch)) - 1

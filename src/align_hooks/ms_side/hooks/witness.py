@@ -12,7 +12,7 @@ import mindspore
 from mindspore.train.callback import Callback
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.job.witness import Witness, WitnessedStep
+from align_hooks.job.witness import JobWitness, WitnessedStep
 from align_hooks.ms_side import state
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.devices import devices
@@ -24,7 +24,7 @@ LEFT_OUT = {"ModelCheckpoint": "checkpoints", "EvalCallBack": "evaluations"}
 PACKAGES = ("mindspore", "mindformers")
 
 
-def training(witness: Witness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+def training(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``Model.train`` without the callbacks that save and evaluate, and with the witness's."""
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     call.apply_defaults()
@@ -43,7 +43,7 @@ def training(witness: Witness, wrapped: Function, instance: Instance, args: Args
 class Watching(Callback):  # type: ignore[misc]
     """Keeps what must not change in a step, and ends training."""
 
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, witness: JobWitness) -> None:
         super().__init__()
         self.witness = witness
         self.ended: float | None = None

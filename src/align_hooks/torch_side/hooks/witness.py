@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.patch_log import Wrapper
-from align_hooks.job.witness import Witness, WitnessedStep
+from align_hooks.job.witness import JobWitness, WitnessedStep
 from align_hooks.torch_side import state
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
@@ -36,7 +36,7 @@ NOBODY = (str(Path(torch.__file__).parent), __file__, warnings.__file__, str(PAC
 """Beginnings of files whose lines wait on behalf of others; a rehearsal stands between torch and every call of it."""
 
 
-def arguments(witness: Witness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+def arguments(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``parse_args``, and unset what writes event files."""
     parsed = wrapped(*args, **kwargs)
     for name, nothing in EVENT_FILES.items():
@@ -46,17 +46,17 @@ def arguments(witness: Witness, wrapped: Function, instance: Instance, args: Arg
     return parsed
 
 
-def checkpoint(witness: Witness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
+def checkpoint(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
     """Save nothing."""
     witness.left_out["checkpoints"] += 1
 
 
-def evaluation(witness: Witness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
+def evaluation(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
     """Evaluate nothing."""
     witness.left_out["evaluations"] += 1
 
 
-def step(witness: Witness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+def step(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Make a step and keep what must not change."""
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     chunks, optimizer = call.arguments["model"], call.arguments["optimizer"]
@@ -87,7 +87,7 @@ def step(witness: Witness, wrapped: Function, instance: Instance, args: Args, kw
     return result
 
 
-def begin(witness: Witness, chunks: Sequence[Module], optimizer: Optimizer) -> None:
+def begin(witness: JobWitness, chunks: Sequence[Module], optimizer: Optimizer) -> None:
     """Keep what the run starts from."""
     seen, library = witness.seen, accelerator()
     seen.device = library.get_device_name() if library is not None else "CPU"
@@ -97,7 +97,7 @@ def begin(witness: Witness, chunks: Sequence[Module], optimizer: Optimizer) -> N
     seen.elements = sum(parameter.numel() for chunk in chunks for parameter in chunk.parameters())
 
 
-def forward_step(witness: Witness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+def forward_step(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call the script's ``forward_step``, and listen to the loss function that it returns."""
     output, loss_function = wrapped(*args, **kwargs)
     if loss_function is None:
