@@ -83,7 +83,7 @@ IMPORTED_ONLY_BY = {
     "align_hooks.torch_side": "torch_side",
     "align_hooks.ms_side": "ms_side",
     THIRD: "oracle cli.arbitrate",
-    "align_hooks.report.html": "report.comparison_page cli.check cli.files cli.show cli.watch",
+    "align_hooks.report.html": "report.comparison_page cli.check cli.files cli.prove cli.show cli.watch",
     "align_hooks.families": "families torch_side ms_side doctor comparison replay checkpoints checklist.family_match",
 }
 """Library or package to the packages and modules that import it."""
@@ -106,6 +106,7 @@ LAYERS = (
     ("replay", "hooking", "comparison", "checklist", "patched"),
     ("session", "checkpoints"),
     ("job", "evidence", "scenarios"),
+    ("proof",),
     ("torch_side", "ms_side", "oracle", "doctor"),
     ("report",),
     ("cli", "python"),
@@ -220,7 +221,8 @@ IMPORTS_OF_OURS = {
         comparison.settings.recorded comparison.arbitration
         comparison.control_band.watching comparison.optimizer.zero_lr
         checklist.canonical_values checklist.edits checklist.lookup checklist.judge checklist.result checklist.row checklist.uncovered
-        scenarios doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
+        scenarios proof.cost proof.difference proof.proof proof.training
+        doctor.examination doctor.frameworks errors extras data_file messages quantities.weights report
         record.inventory record.batch_statistics record.format.layout record.format.schema record.read.problems record.write.atomic
     """,
 }

@@ -10,7 +10,14 @@ from typing import Any
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, FOLDER = DOCS / "json.md", DOCS / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DOCUMENTS = {"compare": "ComparisonJson", "check": "CheckJson", "show": "RunJson", "watch": "WatchJson", "accept": "AcceptanceJson"}
+DOCUMENTS = {
+    "compare": "ComparisonJson",
+    "check": "CheckJson",
+    "show": "RunJson",
+    "watch": "WatchJson",
+    "accept": "AcceptanceJson",
+    "prove": "ProofJson",
+}
 """Name of a command, whose section has its name, to the title of the object that its ``--json`` writes."""
 HEADING = re.compile(r"##+ (?P<name>.+)")
 ROW = re.compile(r"\| `(?P<key>\w+)` \| (?P<holds>.+?) \| (?P<what>.+) \|")

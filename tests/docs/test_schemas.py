@@ -21,9 +21,16 @@ from align_hooks.comparison.finding import Unit
 from align_hooks.comparison.health import Condition
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.verdict import Judgement, Verdict
+from align_hooks.proof.difference import DifferenceKind
+from align_hooks.proof.proof import ProofVerdict
+from align_hooks.proof.ways import AGAIN, NORMS
+from align_hooks.record.write.atomic import json_text
+from align_hooks.report.json import as_json
+from align_hooks.report.proof import JSON as PROOF
 from docs import schemas
 from golden.write import cases, other_forward
 from invoked import command
+from proof.sample import proof_of, trained, with_loss
 from synthetic import LAUNCH, Synthetic, by_hand, routed, scalars_only
 
 
@@ -93,10 +100,14 @@ def written(here: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
             words = [{"ARGS": LAUNCH / "llama.args", "YAML": LAUNCH / "llama.yaml"}.get(word, word) for word in line.split()]
             code = command(name, *words, "--json", out).returncode
             results[name, line] = code, json.loads(out.read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    noisy = proof_of({AGAIN.name: with_loss(2, 2.0)}, {}, fixed=True)
+    for line, proof in {"equal": proof_of(), "noisy": noisy, "killed": proof_of({NORMS.name: trained(NORMS, [], 137)})}.items():
+        content = json_text(as_json(proof, PROOF, align_hooks="0.1.0"))
+        results["prove", line] = proof.verdict.exit_code, json.loads(content, parse_constant=pytest.fail)
     return results
 
 
-@pytest.mark.parametrize(("name", "line"), CASES)
+@pytest.mark.parametrize(("name", "line"), [*CASES, ("prove", "equal"), ("prove", "noisy"), ("prove", "killed")])
 def test_what_a_command_writes_is_what_its_schema_says(name: str, line: str, written: Written) -> None:
     code, content = written[name, line]
     assert wrong(name, content) == []
@@ -142,6 +153,9 @@ ENUMERATIONS: dict[tuple[str, str], type[Enum]] = {
     ("WatchJson", "outcome"): Watched,
     ("AlarmJson", "sign"): Sign,
     ("AcceptanceJson", "outcome"): Acceptance,
+    ("ProofJson", "verdict"): ProofVerdict,
+    ("TrainingJson", "verdict"): ProofVerdict,
+    ("DifferenceJson", "kind"): DifferenceKind,
 }
 """Object and key to what it holds a member of."""
 

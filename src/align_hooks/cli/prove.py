@@ -13,6 +13,7 @@ from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.process.descendants import adopt
 from align_hooks.process.streams import say
+from align_hooks.proof.kept import keep
 from align_hooks.proof.proof import prove as proof_of
 from align_hooks.proof.ways import Way
 from align_hooks.report.console import print_document
@@ -52,10 +53,11 @@ def prove(
             say(f"align_hooks: training {number} of {known}: {way.name}{fixed}", sys.stderr)
 
         proof = proof_of(command, Path(where), steps=steps, seconds=60 * minutes, say=started)
-    print_document(document(proof), output())
+    keep(proof)
+    print_document(document(proof, __version__), output())
     written("--json", json, lambda: as_json(proof, JSON, align_hooks=__version__))
     if html is not None:
         from align_hooks.report.html import page
 
-        written("--html", html, lambda: page(document(proof), __version__))
+        written("--html", html, lambda: page(document(proof, __version__), __version__))
     raise SystemExit(proof.verdict.exit_code)

@@ -18,6 +18,7 @@ from align_hooks.checklist.family_match import elsewhere
 from align_hooks.checklist.lookup import known
 from align_hooks.configuration.source import names, read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
+from align_hooks.doctor.drivers import drivers
 from align_hooks.doctor.files import imported_side, missing, resumes, unlocated
 from align_hooks.doctor.fit import own_names, refused, too_few
 from align_hooks.doctor.frameworks import Framework, inspect
@@ -27,6 +28,7 @@ from align_hooks.job.entry import AT_START, side_environment
 from align_hooks.messages import rendered
 from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
+from align_hooks.proof.kept import last
 from align_hooks.record.reader import open_run
 from align_hooks.record.write.start import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
@@ -162,12 +164,21 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
         needs = [disk(settings, size), *(need for side in sorted(sides) for need in memory(side, settings, size, devices))]
         space = tuple(dict.fromkeys(text for text, _ in needs if text))
         problems += [problem for _, problem in needs if problem]
+    notes += tuple(proofs(installed))
     about = {"align_hooks": __version__, "python": platform.python_version(), "interpreter": python or sys.executable}
+    about |= {"drivers": ", ".join(found)} if (found := [*drivers()]) else {}
     rooms = [side_environment(framework.side) for framework in installed]
     watched = (name for module in rooms for name in (*module.DETERMINISTIC, *module.WATCHED))
     beside = {name: environment[name] for name in (*AT_START, *watched) if name in environment}
     extras = {extra: [name for name in modules if importlib.util.find_spec(name) is None] for extra, modules in EXTRAS.items()}
     return Examination(tuple(dict.fromkeys(problems)), tuple(frameworks), tuple(variables), beside, space, about, extras, notes, wanted)
+
+
+def proofs(frameworks: Sequence[Framework]) -> Iterator[str]:
+    """Yield what ``align-hooks prove`` last said in the environment of these frameworks."""
+    versions = {name: package["version"] for framework in frameworks for name, package in framework.packages.items()}
+    kept = (last(prefix) for prefix in dict.fromkeys(framework.prefix for framework in frameworks) if prefix)
+    yield from (proof.described(versions) for proof in kept if proof is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ class Framework:
     uncompiled: Sequence[str] = ()
     """The folder of Megatron-LM's data helper and the tools that its compilation lacks; empty where it is compiled."""
 
+    prefix: str = ""
+    """Where the interpreter's environment lies; empty where the child process failed."""
+
     @property
     def title(self) -> str:
         """The framework's name."""

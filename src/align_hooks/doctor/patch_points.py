@@ -78,7 +78,7 @@ def main(side: str, folder: str) -> None:
     with suppress(AlignHooksError):  # the parent reports variables that cannot be read
         settings = Settings.from_environment(os.environ)
     hooks = [hook_status(hook, settings) for hook in catalogue.HOOKS]
-    report = {"packages": packages, "hooks": hooks, "devices": devices(side), "uncompiled": uncompiled()}
+    report = {"packages": packages, "hooks": hooks, "devices": devices(side), "uncompiled": uncompiled(), "prefix": sys.prefix}
     print(f"\n{MARK}{json.dumps(report)}", flush=True)
 
 

@@ -35,6 +35,8 @@ def judged(examination: Examination) -> Paragraph:
 def _about(examination: Examination) -> Iterator[DocumentBlock]:
     about = examination.about
     yield Paragraph(f"align_hooks {about['align_hooks']}, Python {about['python']}, {about['interpreter']}", indent=0)
+    if about.get("drivers"):
+        yield Paragraph(about["drivers"])
     yield Paragraph(f"extras: {', '.join(name for name, missing in examination.extras.items() if not missing) or 'none'}")
     for name, missing in examination.extras.items():
         if missing:

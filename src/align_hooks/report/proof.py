@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from align_hooks._version import __version__
 from align_hooks.comparison.health import Condition
 from align_hooks.messages import Argument, Message, id_of, message, rendered, sentences, terms
 from align_hooks.messages.catalogue import ENGLISH
@@ -19,9 +18,9 @@ from align_hooks.report.findings import size
 from align_hooks.report.json import SHAPES, Shape, Shapes
 
 
-def document(proof: Proof) -> Document:
-    """Return the report on a proof."""
-    sections = [of_ways(proof), *([of_costs(proof.costs)] if proof.costs else []), *of_record(proof), to_paste(proof)]
+def document(proof: Proof, version: str) -> Document:
+    """Return the report on a proof; ``version`` is that of align_hooks."""
+    sections = [of_ways(proof), *([of_costs(proof.costs)] if proof.costs else []), *of_record(proof), to_paste(proof, version)]
     return Document(proof.verdict, headline(proof), [*remarks(proof)], sections=sections, title=message("proof.page"))
 
 
@@ -175,14 +174,14 @@ def of_record(proof: Proof) -> Iterator[Section]:
         yield Section("hooks", head, head, [Heading(head), Items([message("proof.hooks_fired", what=terms(fired)), *idle])])
 
 
-def to_paste(proof: Proof) -> Section:
+def to_paste(proof: Proof, version: str) -> Section:
     """Return lines for an issue: verdict, versions, device and costs, in English."""
     plain = proof.plain.witnessed
     about = {f"{name} {version}": None for seen in plain for name, version in seen.versions.items()}
     devices = dict.fromkeys(seen.device for seen in plain)
     costs = [f"{each.way} {each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})" for each in proof.costs if each.ratio is not None]
     lines = [
-        f"align_hooks {__version__} prove: {rendered(proof.verdict, ENGLISH)}: {rendered(headline(proof), ENGLISH)}",
+        f"align_hooks {version} prove: {rendered(proof.verdict, ENGLISH)}: {rendered(headline(proof), ENGLISH)}",
         f"{', '.join(about) or 'no framework trained'}; {len(plain)} x {', '.join(devices) or 'no device'}; {proof.asked} steps",
         *([f"a step: {', '.join(costs)}"] if costs else []),
         f"command: {shlex.join(proof.command)}",
@@ -194,15 +193,13 @@ def to_paste(proof: Proof) -> Section:
 JSON: Shapes = {
     **SHAPES,
     Proof: Shape(
-        """verdict exit_code=verdict.exit_code headline* messages command steps=asked switches about spared refused ways repeated costs
-        noise waiting hooks record=health""",
+        """verdict exit_code=verdict.exit_code headline* messages command steps=asked switches versions devices spared refused ways
+        repeated costs noise waiting fired=hooks record=health.condition self_check!""",
         headline=headline,
-        about=lambda proof: {
-            "versions": {name: version for seen in proof.plain.witnessed for name, version in seen.versions.items()},
-            "devices": [seen.device for seen in proof.plain.witnessed],
-        },
+        versions=lambda proof: {name: version for seen in proof.plain.witnessed for name, version in seen.versions.items()},
+        devices=lambda proof: [seen.device for seen in proof.plain.witnessed],
         refused=lambda proof: [*proof.refused],
-        record=lambda proof: None if proof.health is None else {"condition": proof.health.condition, "self_check": proof.health.checked},
+        self_check=lambda proof: None if proof.health is None else proof.health.checked,
     ),
     WayResult: Shape(
         """recorded=trained.way.name fixed=trained.way.fixed verdict steps=trained.steps seconds=trained.seconds code=trained.code

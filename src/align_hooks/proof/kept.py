@@ -1,0 +1,55 @@
+"""What the last proof said in an environment, kept beside that environment for the doctor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+from align_hooks.messages import rendered
+from align_hooks.messages.catalogue import ENGLISH
+from align_hooks.proof.proof import Proof
+from align_hooks.record.write import atomic
+
+FILE = Path("share", "align_hooks", "proof.json")
+"""Below the prefix of the interpreter that trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProof:
+    """The last proof of an environment."""
+
+    verdict: str
+    made: str
+    """Date, in ISO form."""
+    device: str
+    versions: Mapping[str, str]
+
+    def since(self, versions: Mapping[str, str]) -> Iterator[str]:
+        """Yield what has another version now, as far as known."""
+        changed = {name: now for name, now in versions.items() if now and self.versions.get(name, now) != now}
+        yield from (f"{name} {self.versions[name]} -> {now}" for name, now in changed.items())
+
+    def described(self, versions: Mapping[str, str]) -> str:
+        """Return the proof in words, and whether it still counts."""
+        changed = ", ".join(self.since(versions))
+        again = f"; since then {changed}: run it again" if changed else ""
+        return f"align-hooks prove said here on {self.made}: {self.verdict}, on {self.device}{again}"
+
+
+def keep(proof: Proof) -> None:
+    """Keep what a proof said beside the environment that trained, if that may be written."""
+    for seen in proof.plain.witnessed[:1]:
+        said = KeptProof(rendered(proof.verdict, ENGLISH), date.today().isoformat(), seen.device, seen.versions)
+        with suppress(OSError):
+            atomic.write_json(Path(seen.prefix, FILE), asdict(said))
+
+
+def last(prefix: str) -> KeptProof | None:
+    """Return the last proof of an environment; None without one that can be read."""
+    with suppress(OSError, ValueError, TypeError):
+        return KeptProof(**json.loads(Path(prefix, FILE).read_text(encoding="utf-8")))
+    return None
