@@ -14,7 +14,6 @@ from real import frameworks
 from real.frameworks import EVERYTHING, SCRIPTS, Train, kept, mindformers
 
 STEPS = 3
-MOST_SECONDS = 600
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +23,8 @@ def _corpus(real_corpus: object) -> None:
 
 def witnessed(train: Train, **given: object) -> Sequence[Witnessed]:
     """What the witness of a training saw, which is kept."""
-    done = kept(train, environment={VARIABLE: f"{STEPS}:."}, **given)
-    return read(done.where)
+    done = kept(train, environment={VARIABLE: f"{STEPS}:witnesses"}, **given)
+    return read(done.where / "witnesses")
 
 
 SIDES = {"Megatron-LM": {"train": frameworks.megatron, "change": {"--train-iters": "20"}}, "MindFormers": {"train": mindformers}}

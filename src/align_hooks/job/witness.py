@@ -77,6 +77,7 @@ class JobWitness:
         launch = Launch.from_environment(os.environ)
         self.settings, self.patch_log = Settings(), PatchLog()
         self.limit, self.folder = int(steps), Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.seen = Witnessed(side, launch.rank, launch.world_size)
         self.left_out = Counter[str]()
         self.losses: list[object] = []

@@ -99,8 +99,7 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
 
     ``steps`` are those at which quantities of the model's size are recorded. Every process is ended with the training.
     """
-    for part in ("witnesses", "processes"):
-        (folder / part).mkdir(parents=True)
+    (folder / "processes").mkdir(parents=True)
     run, log = folder / "run", folder / "log"
     inherited = {**own(os.environ), **way.variables(str(run), steps)}
     settings = Settings.from_environment(inherited)
