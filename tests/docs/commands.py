@@ -46,6 +46,7 @@ ROWS = (
     Row("docs/noise.md", (*PAIR, "trained"), trains=True),
     Row("docs/optimizer.md", PAIR, trains=True),
     Row("docs/own_forward_step.md", (*PAIR, "own_script"), trains=True),
+    Row("docs/prove.md"),
     Row("docs/python.md"),
     Row("docs/quick_start.md", PAIR, trains=True),
     Row("docs/reading_a_verdict.md", ("records",)),
@@ -78,6 +79,7 @@ NOT_RUN = {
         "ALIGN_HOOKS_RUN=runs/mindspeed": "needs MindSpeed and an NPU",
         "MASTER_ADDR=": "needs MindSpeed and an NPU; tests/test_launch_examples.py starts the script with stand-ins",
     },
+    "docs/prove.md": {"align-hooks prove": "needs eight devices; tests/real/test_prove.py proves jobs of one rank and of two"},
     "docs/python.md": {"python - <<": "follow each other in one interpreter; tests/docs/test_python.py runs them"},
     "docs/scale.md": {
         "align-hooks compare runs/megatron runs/mindformers --executor dask:tcp": "needs a scheduler; tests/process has one",

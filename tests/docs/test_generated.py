@@ -12,8 +12,9 @@ from matrix import table as matrix
 
 ROOT = Path(__file__).parents[2]
 TEXT = re.compile(r"^```text$", re.MULTILINE)
-DRAWN = {"docs/record.md": 1, "docs/ci.md": 1, "docs/ci.zh-CN.md": 1}
-"""Blocks of text that are not printed anew, by their page: a list of files, and what `distill` says of the records of `make demo`."""
+DRAWN = {"docs/record.md": 1, "docs/ci.md": 1, "docs/ci.zh-CN.md": 1, "docs/prove.md": 1, "docs/prove.zh-CN.md": 1}
+"""Blocks of text that are not printed anew, by their page: a list of files, what `distill` says of the records of `make demo`, and
+what `prove` says on an idle machine."""
 
 
 def test_the_table_of_variables_is_what_the_command_prints() -> None:
