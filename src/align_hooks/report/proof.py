@@ -12,7 +12,7 @@ from align_hooks.proof.cost import Cost
 from align_hooks.proof.difference import Difference
 from align_hooks.proof.proof import MOST_WAITS, HookFired, Proof, ProofVerdict, WayResult
 from align_hooks.proof.training import SIGNALLED, Trained
-from align_hooks.report.blocks import Code, DocumentBlock, Heading, Items, Paragraph, Section, Table
+from align_hooks.report.blocks import TEXT, Code, DocumentBlock, Heading, Items, Paragraph, Section, Table
 from align_hooks.report.document import Document
 from align_hooks.report.findings import size
 from align_hooks.report.json import SHAPES, Shape, Shapes
@@ -125,12 +125,13 @@ def remarks(proof: Proof) -> Iterator[DocumentBlock]:
 def of_ways(proof: Proof) -> Section:
     """Return the table of the trainings."""
     heads = [message(f"proof.{name}_head") for name in ("way", "steps", "seconds", "result")]
+    firsts = [*proof.ways[:1], *proof.repeated[:1]]
     rows = [
         (
             " ".join([result.trained.way.name, *(f"{name}={value}" for name, value in result.trained.way.fixed.items())]),
             str(result.trained.steps),
             f"{result.trained.seconds:.0f}",
-            "-" if result is proof.ways[0] and result.trained.failure is None else words_of(result),
+            "-" if any(result is each for each in firsts) and result.trained.failure is None else words_of(result),
         )
         for result in (*proof.ways, *proof.repeated)
     ]
@@ -153,7 +154,12 @@ def of_costs(costs: Sequence[Cost]) -> Section:
         for each in costs
     ]
     head = message("proof.cost")
-    return Section("costs", head, head, [Heading(head), Table(heads, rows, numbers=(1, 2, 3, 4, 5), is_fitted=True, caption=head)])
+    return Section(
+        "costs",
+        message("proof.nav_cost"),
+        head,
+        [Heading(head, on=TEXT), Table(heads, rows, numbers=(1, 2, 3, 4, 5), is_fitted=True, caption=head)],
+    )
 
 
 def signed(bytes: int) -> str:
@@ -166,12 +172,12 @@ def of_record(proof: Proof) -> Iterator[Section]:
     if proof.health is not None:
         head = message("proof.record")
         lines = [*(problem.message for problem in proof.health.problems), proof.health.checked, *proof.health.remarks]
-        yield Section("record", head, head, [Heading(head), Items(lines)])
+        yield Section("record", head, head, [Heading(head, on=TEXT), Items(lines)])
     if proof.hooks:
         head = message("proof.hooks")
         fired = [f"{hook.name} {hook.calls}" for hook in proof.hooks if hook.calls]
         idle = [message(f"idle_hook.{hook.state}", name=hook.name, why=hook.why) for hook in proof.hooks if not hook.calls]
-        yield Section("hooks", head, head, [Heading(head), Items([message("proof.hooks_fired", what=terms(fired)), *idle])])
+        yield Section("hooks", head, head, [Heading(head, on=TEXT), Items([message("proof.hooks_fired", what=terms(fired)), *idle])])
 
 
 def to_paste(proof: Proof, version: str) -> Section:
@@ -187,7 +193,7 @@ def to_paste(proof: Proof, version: str) -> Section:
         f"command: {shlex.join(proof.command)}",
     ]
     head = message("proof.to_paste")
-    return Section("paste", head, head, [Heading(head), Code(lines)])
+    return Section("paste", head, head, [Heading(head, on=TEXT), Code(lines)])
 
 
 JSON: Shapes = {
