@@ -158,3 +158,9 @@ def test_a_command_that_never_trains_is_told_in_a_line(tmp_path: Path, what: str
     code, proof, _ = proven(tmp_path, command)
     assert (code, proof["verdict"]) == (3, "no proof")
     assert said in proof["headline"]
+
+
+@pytest.mark.parametrize("rank", [{"RANK": "1", "WORLD_SIZE": "2"}, {"LOCAL_RANK": "0"}])
+def test_a_rank_of_a_job_is_refused(tmp_path: Path, rank: Mapping[str, str]) -> None:
+    code, _, output = proven(tmp_path, ["python", "-c", "print(1)"], environment=rank)
+    assert code == 2 and "write align-hooks prove -- before torchrun or srun" in output

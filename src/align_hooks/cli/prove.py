@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.process.descendants import adopt
+from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.proof.kept import keep
 from align_hooks.proof.proof import prove as proof_of
@@ -42,6 +44,8 @@ def prove(
     html, json = report_files(html, json)
     if not command:
         raise AlignHooksError("prove needs a command behind --, such as align-hooks prove -- bash pretrain.sh")
+    if "LOCAL_RANK" in os.environ or Launch.from_environment(os.environ).rank:
+        raise AlignHooksError("prove starts the job itself and is no rank of one: write align-hooks prove -- before torchrun or srun")
     place = None if folder is None else place_of(folder).absolute()
     if place is not None and not place.is_dir():
         raise AlignHooksError(f"--folder {shown(str(folder))} is no directory; make it first")
