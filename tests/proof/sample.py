@@ -18,7 +18,7 @@ STEPS = 4
 def witnessed(rank: int = 0, ranks: int = 2) -> Witnessed:
     """What a rank of an honest training leaves."""
     steps = [WitnessedStep(step, [(2.5 - step / 8).hex()], {"torch": f"{step:x}"}, None if step == 1 else 0.25) for step in range(STEPS)]
-    seen = Witnessed("torch", rank, ranks, "/environment", "CPU", {"torch": "2.13.0", "megatron-core": "0.19.2"}, steps)
+    seen = Witnessed("torch", rank, ranks, 0, "/environment", "CPU", {"torch": "2.13.0", "megatron-core": "0.19.2"}, steps)
     seen.initial, seen.final = {"weight": "a", "bias": "b"}, {"weight": "c", "bias": "d"}
     seen.elements, seen.nodes, seen.waits, seen.host_memory = 10, {"MmBackward0": 3}, {"schedules.py:7": 2}, 1000
     return seen

@@ -9,12 +9,13 @@ import pytest
 
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.messages import rendered
-from align_hooks.proof import proof as proofs
+from align_hooks.proof import trials
 from align_hooks.proof.cost import cost
 from align_hooks.proof.kept import FILE, keep, last
-from align_hooks.proof.proof import Proof, ProofVerdict, WayResult, fitted, without_refused
+from align_hooks.proof.proof import Proof, ProofVerdict, Shortfall, WayResult
 from align_hooks.proof.training import Failure, Trained
-from align_hooks.proof.ways import AGAIN, ALL, EVERYTHING, LARGE, NORMS, OFF, own
+from align_hooks.proof.trials import Trials, fitted, without_refused
+from align_hooks.proof.ways import AGAIN, ALL, EVERYTHING, LARGE, NORMS, OFF, Way, own
 from align_hooks.report.proof import headline
 from proof.sample import STEPS, proof_of, trained, with_loss, witnessed
 
@@ -26,12 +27,12 @@ def drawn() -> list[Witnessed]:
 
 
 NOISE = with_loss(2, 2.2500001)
-KILLED = trained(NORMS, [], 137)
+KILLED = trained(NORMS, [replace(witnessed(rank), steps=[]) for rank in (0, 1)], 137)
 
 
 def test_equal_trainings_prove() -> None:
     proof = proof_of()
-    assert proof.verdict is ProofVerdict.PROVEN and not proof.certain
+    assert proof.verdict is ProofVerdict.PROVEN and not proof.accused
     assert f"{STEPS} steps of 2 ranks" in rendered(headline(proof))
 
 
@@ -42,6 +43,7 @@ def test_equal_trainings_prove() -> None:
         ({"gradients": drawn()}, None, ProofVerdict.DISPROVEN, "gradients recorded the random generator torch"),
         ({AGAIN.name: NOISE, NORMS.name: NOISE}, None, ProofVerdict.UNDECIDED, "does not repeat itself"),
         ({AGAIN.name: NOISE}, {}, ProofVerdict.PROVEN, "with FIXED=1 they are equal to the bit"),
+        ({AGAIN.name: NOISE, "gradients": with_loss(2, 1.0)}, {}, ProofVerdict.UNDECIDED, "which is much more"),
         ({AGAIN.name: NOISE}, {EVERYTHING.name: NOISE}, ProofVerdict.DISPROVEN, "everything recorded 1 of 8 losses"),
         ({AGAIN.name: NOISE}, {AGAIN.name: NOISE}, ProofVerdict.UNDECIDED, "with FIXED=1 neither"),
         ({AGAIN.name: NOISE, NORMS.name: drawn()}, {}, ProofVerdict.DISPROVEN, "random generator"),
@@ -67,11 +69,84 @@ def test_a_step_with_norms_that_waits_twice_breaks_the_promise() -> None:
     assert "norms.py:1 2" in rendered(headline(proof))
 
 
-def test_an_unsound_record_is_no_proof_and_a_contradiction_disproves() -> None:
-    for condition, verdict in ((proofs.Condition.UNWELL, ProofVerdict.DISPROVEN), (proofs.Condition.INCOMPLETE, ProofVerdict.NO_PROOF)):
-        proof = proof_of()
-        proof.health = type("Unsound", (), {"condition": condition, "problems": [1] * (verdict is ProofVerdict.NO_PROOF)})()
-        assert proof.verdict is verdict
+def test_a_wait_of_the_job_itself_does_not_accuse() -> None:
+    ranks = [witnessed(0), witnessed(1)]
+    ranks[1].waits = {"schedules.py:9": 2}  # as often as before, on another line
+    assert proof_of({NORMS.name: ranks}).verdict is ProofVerdict.PROVEN
+    ranks[1].waits = {"schedules.py:7": 5}
+    assert proof_of({NORMS.name: ranks, AGAIN.name: ranks}).verdict is ProofVerdict.PROVEN
+
+
+def test_a_contradiction_disproves_and_what_is_short_is_no_proof() -> None:
+    proof = proof_of()
+    proof.contradicts = True
+    assert proof.verdict is ProofVerdict.DISPROVEN
+    for shortfall, changed in SHORT.items():
+        proof = changed(proof_of())
+        assert (proof.verdict, [*proof.shortfalls]) == (ProofVerdict.NO_PROOF, [shortfall])
+        assert rendered(headline(proof)) == rendered(shortfall)
+
+
+def without_losses(proof: Proof) -> Proof:
+    for each in proof.ways:
+        for seen in each.trained.witnessed:
+            seen.steps[2].losses = []
+    return proof
+
+
+def without_updates(proof: Proof) -> Proof:
+    for each in proof.ways:
+        for seen in each.trained.witnessed:
+            seen.final = seen.initial
+    return proof
+
+
+def with_problems(proof: Proof) -> Proof:
+    proof.ways[-1] = WayResult(replace(proof.ways[-1].trained, problems=["no such step was reached"]))
+    return proof
+
+
+def without_record(proof: Proof) -> Proof:
+    proof.health = None
+    return proof
+
+
+SHORT = {
+    Shortfall.NO_LOSS: without_losses,
+    Shortfall.NO_UPDATE: without_updates,
+    Shortfall.NOT_RECORDED: with_problems,
+    Shortfall.NOT_WHOLE: without_record,
+}
+
+
+class Scripted(Trials):
+    """Trials whose trainings are written down."""
+
+    script: list[Trained]
+
+    def start(self, way: Way, at: str) -> Trained:
+        return replace(self.script.pop(0), way=way)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "verdict"),
+    [
+        (with_loss(2, 2.0), [trained(), trained(NORMS, with_loss(2, 2.0))], ProofVerdict.DISPROVEN),
+        (with_loss(2, 2.0), [trained(), trained(NORMS, with_loss(2, 2.1))], ProofVerdict.UNDECIDED),
+        (with_loss(2, 2.0), [trained(), trained(NORMS)], ProofVerdict.UNDECIDED),
+        (with_loss(2, 2.0), [trained(OFF, with_loss(1, 2.0)), trained(NORMS, with_loss(2, 2.0))], ProofVerdict.UNDECIDED),
+        (KILLED, [trained(NORMS)], ProofVerdict.PROVEN),
+        (KILLED, [KILLED], ProofVerdict.DISPROVEN),
+        (trained(NORMS, [], 1), [], ProofVerdict.NO_PROOF),
+    ],
+)
+def test_an_accusation_is_confirmed_before_it_is_made(first: Any, later: list[Trained], verdict: ProofVerdict, tmp_path: Path) -> None:
+    proof = proof_of({NORMS.name: first})
+    trials = Scripted(proof, tmp_path, 1.0, print)
+    trials.script = later
+    trials.confirm()
+    assert trials.script == []
+    assert proof.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -129,11 +204,11 @@ def test_what_is_as_large_as_the_model_is_recorded_at_one_step_or_none_where_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = 4 * 2 * 10 * EVERYTHING.copies
-    for free, steps, large in ((10 * each * STEPS, "all", True), (2 * each, "1", True), (each, "1", False)):
-        monkeypatch.setattr(proofs.shutil, "disk_usage", lambda path, free=free: type("Usage", (), {"free": free}))
+    for free, steps, large in ((10 * each * STEPS, "all", True), (2 * each, "2", True), (each, "2", False)):
+        monkeypatch.setattr(trials.shutil, "disk_usage", lambda path, free=free: type("Usage", (), {"free": free}))
         proof = Proof(["train"], STEPS, [WayResult(trained())])
         way, at = fitted(EVERYTHING, proof, tmp_path)
-        assert (at, {*LARGE} <= {*way.recorded}, proof.spared) == (steps, large, None if steps == "all" else 1)
+        assert (at, {*LARGE} <= {*way.recorded}, proof.spared) == (steps, large, None if steps == "all" else 2)
         assert "routing" not in way.recorded  # nothing in the model has experts
 
 

@@ -140,12 +140,18 @@ def python(where: Path, command: Sequence[str], variables: Mapping[str, object],
 def program(where: Path, command: Sequence[str], variables: Mapping[str, object], environment: Mapping[str, str]) -> Ended:
     """Run a program in an environment that holds nothing of ours but ``variables``; None leaves a variable out."""
     where.mkdir(parents=True, exist_ok=True)
+    clean = clean_environment(variables, environment)
+    done = subprocess.run(command, env=clean, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    return Ended(done.returncode, done.stdout + done.stderr)
+
+
+def clean_environment(variables: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program: nothing of ours but ``variables``, and what ``environment`` adds."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     clean |= {f"ALIGN_HOOKS_{name}": str(value) for name, value in variables.items() if value is not None}
     clean |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     clean["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{clean['PATH']}"
-    done = subprocess.run(command, env=clean | environment, cwd=where, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    return Ended(done.returncode, done.stdout + done.stderr)
+    return {**clean, **environment}
 
 
 def kept(train: Train, code: int | Collection[int] = 0, **given: object) -> Kept:

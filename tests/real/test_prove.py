@@ -1,7 +1,12 @@
 """``prove`` on real jobs: honest ones are proven, and interference planted in our own hooks is named."""
 
 import json
-from collections.abc import Mapping, Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +15,8 @@ import pytest
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.limit import VARIABLE
 from align_hooks.proof.difference import differences
+from align_hooks.proof.kept import FILE, last
+from align_hooks.record.write import atomic
 from real import frameworks
 from real.frameworks import EVERYTHING, SCRIPTS, Train, kept, mindformers
 
@@ -17,8 +24,14 @@ STEPS = 3
 
 
 @pytest.fixture(autouse=True)
-def _corpus(real_corpus: object) -> None:
-    """Every job here reads the corpus."""
+def _undisturbed(real_corpus: object) -> Iterator[None]:
+    """Every job here reads the corpus; and what the last real proof in this environment said stays."""
+    kept, before = Path(sys.prefix, FILE), last(sys.prefix)
+    yield
+    if before is None:
+        kept.unlink(missing_ok=True)
+    else:
+        atomic.write_json(kept, asdict(before))
 
 
 def witnessed(train: Train, **given: object) -> Sequence[Witnessed]:
@@ -58,7 +71,8 @@ def proven(
 def job(where: Path, *flags: str, script: Path = frameworks.LAUNCH / "pretrain_gpt.py") -> list[str | Path]:
     """A Megatron job that saves and evaluates."""
     change = {"--train-iters": "20", "--eval-iters": "1", "--eval-interval": "2"}
-    return [script, *frameworks.arguments(where, change), "--save", str(where / "checkpoints"), "--save-interval", "2", *flags]
+    own = ["--save", str(where / "checkpoints"), "--save-interval", "2", "--log-progress", "--tensorboard-dir", str(where / "checkpoints")]
+    return [script, *frameworks.arguments(where, change), *own, *flags]
 
 
 LAYOUTS: dict[str, tuple[int, Sequence[str]]] = {
@@ -119,7 +133,7 @@ def test_a_job_that_starts_elsewhere_each_time_is_proven_under_a_seed(tmp_path: 
 ODD = {
     "noise": (4, "the job does not repeat itself"),
     "hang": (3, "it did not end in"),
-    "killed": (1, "it was ended by signal 9"),
+    "killed": (1, "it was ended by signal 9 after 0 steps"),
     "endless": (0, "the job asked for a step behind the last of 4"),
 }
 """A script's oddity to exit code, and what is said."""
@@ -136,6 +150,18 @@ def test_an_odd_job_is_told_in_a_line_and_leaves_nothing_running(tmp_path: Path,
     assert done.code == code and said in done.output, done.output
     alive = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in read_bytes(path)]
     assert alive == []
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_job_and_the_proof(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "align_hooks", "prove", "--folder", ".", "--", "python", SCRIPTS / "odd_job.py", "hang", *job(tmp_path)]
+    clean = frameworks.clean_environment({"DEVICE": "cpu"}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    process = subprocess.Popen([*map(str, words)], cwd=tmp_path, env=clean, stderr=subprocess.PIPE)
+    while not list(tmp_path.glob("align_hooks.*/1/witnesses/*.json")):  # it has begun, and hangs in its first step
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(frameworks.TIMEOUT) == 128 + signal.SIGTERM
+    assert not list(tmp_path.glob("align_hooks.*"))
 
 
 def read_bytes(path: Path) -> bytes:

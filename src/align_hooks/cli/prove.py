@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +17,8 @@ from align_hooks.process.descendants import adopt
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.proof.kept import keep
-from align_hooks.proof.proof import prove as proof_of
+from align_hooks.proof.training import SIGNALLED
+from align_hooks.proof.trials import prove as proof_of
 from align_hooks.proof.ways import Way
 from align_hooks.report.console import print_document
 from align_hooks.report.json import as_json
@@ -50,18 +52,25 @@ def prove(
     if place is not None and not place.is_dir():
         raise AlignHooksError(f"--folder {shown(str(folder))} is no directory; make it first")
     adopt()
-    with tempfile.TemporaryDirectory(prefix="align_hooks.", dir=place) as where:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ended_by)
+    with tempfile.TemporaryDirectory(prefix="align_hooks.", dir=place, ignore_cleanup_errors=True) as where:
 
         def started(way: Way, number: int, known: int) -> None:
             fixed = "".join(f", {name}={value}" for name, value in way.fixed.items())
             say(f"align_hooks: training {number} of {known}: {way.name}{fixed}", sys.stderr)
 
         proof = proof_of(command, Path(where), steps=steps, seconds=60 * minutes, say=started)
-    keep(proof)
-    print_document(document(proof, __version__), output())
+        keep(proof)
+        print_document(document(proof, __version__), output())
     written("--json", json, lambda: as_json(proof, JSON, align_hooks=__version__))
     if html is not None:
         from align_hooks.report.html import page
 
         written("--html", html, lambda: page(document(proof, __version__), __version__))
     raise SystemExit(proof.verdict.exit_code)
+
+
+def ended_by(number: int, frame: object) -> None:
+    """End the command by an exception where a signal arrives, so that what it made is removed."""
+    raise SystemExit(SIGNALLED + number)

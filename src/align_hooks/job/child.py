@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
@@ -24,6 +24,8 @@ PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signa
 KEYS = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to its foreground group, and so to the command too."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+PATIENCE = 10
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -36,18 +38,31 @@ def environment(settings: Settings, inherited: Mapping[str, str], folder: Path) 
     return {**inherited, **absolute, **switches, "PYTHONPATH": path, VARIABLE: str(folder)}
 
 
-def wait(command: Sequence[str], environment: Mapping[str, str], *, output: IO[bytes] | None = None, seconds: float | None = None) -> int:
+def wait(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    output: IO[bytes] | None = None,
+    seconds: float | None = None,
+    received: list[int] | None = None,
+) -> int:
     """Run the command, pass signals on to it, and return the exit code that a shell would see.
 
-    ``output`` receives what it prints. After ``seconds`` it is killed, as subprocess.TimeoutExpired says.
+    ``output`` gets what it prints, ``received`` the signals that came. After ``seconds`` it is ended, as subprocess.TimeoutExpired says.
     """
+    received = [] if received is None else received
     to: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
     try:
-        with signals_passed_on() as receivers, subprocess.Popen(command, env=environment, **to) as process:
+        with signals_passed_on(received) as receivers, subprocess.Popen(command, env=environment, **to) as process:
             receivers.append(process)
+            for number in received:  # before the process was there
+                process.send_signal(number)
             try:
                 code = process.wait(seconds)
             except subprocess.TimeoutExpired:
+                process.terminate()  # so that a launcher ends its ranks on other machines
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE)
                 process.kill()
                 raise
     except OSError as error:
@@ -57,11 +72,12 @@ def wait(command: Sequence[str], environment: Mapping[str, str], *, output: IO[b
 
 
 @contextmanager
-def signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass signals on to the processes in the list, instead of ending by them."""
+def signals_passed_on(received: list[int]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Pass signals on to the processes in the list, instead of ending by them, and keep their numbers."""
     receivers: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         if number not in KEYS or not in_foreground():
             for process in receivers:
                 process.send_signal(number)

@@ -43,6 +43,7 @@ class Witnessed:
     side: str
     rank: int
     world_size: int
+    pid: int = 0
     prefix: str = sys.prefix
     """Where the interpreter's environment lies."""
     device: str = ""
@@ -78,7 +79,7 @@ class JobWitness:
         self.settings, self.patch_log = Settings(), PatchLog()
         self.limit, self.folder = int(steps), Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.seen = Witnessed(side, launch.rank, launch.world_size)
+        self.seen = Witnessed(side, launch.rank, launch.world_size, os.getpid())
         self.left_out = Counter[str]()
         self.losses: list[object] = []
         """Losses of the step under way, on their device."""
@@ -91,6 +92,11 @@ class JobWitness:
     def counts(self) -> bool:
         """Whether the step under way is the one whose operators are counted."""
         return len(self.seen.steps) == min(COUNTED, self.limit - 1)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the step under way is the last."""
+        return len(self.seen.steps) == self.limit - 1
 
     @property
     def is_over(self) -> bool:

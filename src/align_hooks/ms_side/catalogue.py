@@ -1,6 +1,7 @@
 """Every hook on MindFormers, read top to bottom in the order of a run. Imports no framework."""
 
 import functools
+from dataclasses import replace
 
 from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.local_norms import LOCAL_NORMS
@@ -23,6 +24,14 @@ def training(settings: Settings) -> bool:
 
 _hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
+_pynative = _mindformers(
+    "pynative",
+    "mindformers.pynative.trainer.trainer:Trainer.train",
+    asked=Settings.any_set,
+    handler="pynative:refuse",
+    why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
+    must_fire=False,
+)
 HOOKS: tuple[Hook, ...] = (
     _mindformers(
         "config",
@@ -30,14 +39,7 @@ HOOKS: tuple[Hook, ...] = (
         asked=Settings.any_set,
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
-    _mindformers(
-        "pynative",
-        "mindformers.pynative.trainer.trainer:Trainer.train",
-        asked=Settings.any_set,
-        handler="pynative:refuse",
-        why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
-        must_fire=False,
-    ),
+    _pynative,
     _mindformers(
         "dataloader",
         "mindformers.dataset.base_dataset",
@@ -62,6 +64,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
 )
 WITNESS: tuple[Hook, ...] = (
+    replace(_pynative, asked=lambda settings: True),
     _hook(
         "training",
         "mindspore.train.model:Model.train",

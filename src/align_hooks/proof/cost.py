@@ -41,19 +41,24 @@ def cost(plain: Sequence[Trained], other: Trained) -> Cost:
     without = [each for trained in plain for each in seconds(trained)]
     base = median(without) if without else 0.0
     ratios = [each / base for each in seconds(other)] if base else []
-    waits, before = waits_of(other), waits_of(plain[0])
-    lines = {line: count - (before or {}).get(line, 0) for line, count in (waits or {}).items()}
+    waits, before = waits_of(other), [known for known in map(waits_of, plain) if known is not None]
+    lines = {line: count - max((known.get(line, 0) for known in before), default=0) for line, count in (waits or {}).items()}
     return Cost(
         other.way.name,
         median(ratios) if ratios else None,
         min(ratios, default=None),
         max(ratios, default=None),
-        None if waits is None or before is None else sum(waits.values()) - sum(before.values()),
+        None if waits is None or not before else most(other) - max(map(most, plain)),
         {line: count for line, count in lines.items() if count > 0},
         _further([seen.device_memory for trained in plain for seen in trained.witnessed], [seen.device_memory for seen in other.witnessed]),
         _further([seen.host_memory for trained in plain for seen in trained.witnessed], [seen.host_memory for seen in other.witnessed])
         or 0,
     )
+
+
+def most(trained: Trained) -> int:
+    """Return the waits of the rank with most, in its counted step."""
+    return max((sum((seen.waits or {}).values()) for seen in trained.witnessed), default=0)
 
 
 def waits_of(trained: Trained) -> Mapping[str, int] | None:

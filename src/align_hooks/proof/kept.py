@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
+import msgspec
+
+from align_hooks.errors import shown
 from align_hooks.messages import rendered
 from align_hooks.messages.catalogue import ENGLISH
 from align_hooks.proof.proof import Proof
@@ -23,6 +26,7 @@ class KeptProof:
     """The last proof of an environment."""
 
     verdict: str
+    command: str
     made: str
     """Date, in ISO form."""
     device: str
@@ -37,19 +41,19 @@ class KeptProof:
         """Return the proof in words, and whether it still counts."""
         changed = ", ".join(self.since(versions))
         again = f"; since then {changed}: run it again" if changed else ""
-        return f"align-hooks prove said here on {self.made}: {self.verdict}, on {self.device}{again}"
+        return f"align-hooks prove said here on {self.made}: {self.verdict}, on {self.device}, of {shown(self.command)}{again}"
 
 
 def keep(proof: Proof) -> None:
     """Keep what a proof said beside the environment that trained, if that may be written."""
     for seen in proof.plain.witnessed[:1]:
-        said = KeptProof(rendered(proof.verdict, ENGLISH), date.today().isoformat(), seen.device, seen.versions)
+        said = KeptProof(rendered(proof.verdict, ENGLISH), shlex.join(proof.command), date.today().isoformat(), seen.device, seen.versions)
         with suppress(OSError):
             atomic.write_json(Path(seen.prefix, FILE), asdict(said))
 
 
 def last(prefix: str) -> KeptProof | None:
     """Return the last proof of an environment; None without one that can be read."""
-    with suppress(OSError, ValueError, TypeError):
-        return KeptProof(**json.loads(Path(prefix, FILE).read_text(encoding="utf-8")))
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(Path(prefix, FILE).read_bytes(), type=KeptProof)
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -18,17 +17,17 @@ from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.command import exported
 from align_hooks.process.descendants import POLL, descendants, end
 from align_hooks.process.limit import VARIABLE
-from align_hooks.process.status import REFUSED, attached_processes
+from align_hooks.process.status import REFUSED, attached_processes, is_alive
 from align_hooks.proof.ways import Way, own
 from align_hooks.settings import Settings
 
 SIGNALLED = 128
 """Exit codes above are those of commands that a signal ended."""
-STOPPED = (SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM)
-"""Exit codes of a command that was asked to end, and a proof with it."""
+GRACE = 300.0
+"""Seconds in which processes that a launcher leaves running may come to train."""
 LAST = 15
 """Lines of a failed training's output that are kept."""
-ERROR = re.compile(r"(\[rank\d+\]:\s*)?([\w.]*(Error|Exception|Interrupt|Exit)\b|\S+: error:)")
+ERROR = re.compile(r"(\[rank\d+\]:\s*)?([\w.]*(Error|Exception|Interrupt|Exit)\b|align_hooks\.errors\.|\S+: error:)")
 """Beginning of a line that states an error."""
 
 
@@ -44,6 +43,10 @@ class Failure(Enum):
     UNTRAINED = "untrained"
     MISSING_RANKS = "missing ranks"
     SHORT = "short"
+
+
+ENDED = (Failure.FAILED, Failure.KILLED, Failure.SHORT)
+"""Failures of a training that should have gone on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,13 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
     settings = Settings.from_environment(inherited)
     variables = environment(settings, inherited, folder / "processes") | exported(command, inherited)
     variables[VARIABLE] = f"{limit}:{folder / 'witnesses'}"
-    started = time.monotonic()
+    started, received = time.monotonic(), list[int]()
     code: int | None = None
     try:
         with log.open("wb") as output:
-            code = wait(command, variables, output=output, seconds=seconds)
-        while descendants():  # a launcher may leave its ranks running
+            code = wait(command, variables, output=output, seconds=seconds, received=received)
+        ended = time.monotonic()
+        while not received and is_training(folder / "witnesses", ended):
             if time.monotonic() - started > seconds:
                 code = None
                 break
@@ -119,8 +123,8 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
         pass
     finally:
         end()
-    if code in STOPPED:
-        raise SystemExit(code)
+    if received:
+        raise SystemExit(SIGNALLED + received[0])
     processes = attached_processes(folder / "processes")
     seen = read(folder / "witnesses")
     refusals = {line: None for process in processes if process.ended == REFUSED for line in process.problems if not seen}
@@ -130,3 +134,11 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
     end_of = errors[-1] + 1 if errors else len(lines)  # a launcher prints more behind it
     last = lines[max(end_of - LAST, 0) : end_of] if code != 0 else []
     return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, [*refusals])
+
+
+def is_training(folder: Path, ended: float) -> bool:
+    """Return whether ranks train on after their command ``ended``, or may yet come to train; what else is left is none of the job."""
+    seen, left = read(folder), descendants()
+    if not seen:
+        return bool(left) and time.monotonic() - ended < GRACE
+    return any(is_alive(each.pid) for each in seen if each.pid in left) or (bool(left) and len(seen) < seen[0].world_size)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.health import Condition
 from align_hooks.messages import Argument, Message, id_of, message, rendered, sentences, terms
 from align_hooks.messages.catalogue import ENGLISH
 from align_hooks.proof.cost import Cost
 from align_hooks.proof.difference import Difference
-from align_hooks.proof.proof import MOST_WAITS, HookFired, Proof, ProofVerdict, WayResult
+from align_hooks.proof.proof import MOST_WAITS, HookFired, Proof, ProofVerdict, WayResult, largest
 from align_hooks.proof.training import SIGNALLED, Trained
 from align_hooks.report.blocks import TEXT, Code, DocumentBlock, Heading, Items, Paragraph, Section, Table
 from align_hooks.report.document import Document
@@ -35,16 +34,10 @@ def headline(proof: Proof) -> Argument:
             equal = terms(map(message, ("proof.losses", *graph, "proof.random", "proof.final")))
             return message("proof.proven", count=proof.asked, ranks=ranks, what=equal)
         case ProofVerdict.UNDECIDED:
-            noise, recorded = (
-                largest(ways) for ways in ([proof.noise], [each.differences for each in proof.ways if each.trained.way.recorded])
-            )
-            return message("proof.undecided", switches=fixed, noise=noise, recorded=recorded)
+            recorded = max(largest(each.differences) for each in proof.ways if each.trained.way.recorded)
+            ending = "exceeds" if proof.exceeds_noise else "undecided"
+            return message(f"proof.{ending}", switches=fixed, noise=largest(proof.noise), recorded=recorded)
     return sentences(*against(proof))
-
-
-def largest(ways: Sequence[Sequence[Difference]]) -> float:
-    """Return the largest relative difference of losses."""
-    return max((each.relative for differences in ways for each in differences if each.relative is not None), default=0.0)
 
 
 def against(proof: Proof) -> Iterator[Message]:
@@ -52,14 +45,17 @@ def against(proof: Proof) -> Iterator[Message]:
     if proof.plain.failure is not None:
         yield with_way(proof.plain, failed(proof.plain))
         return
-    unequal = [*proof.certain, *proof.repeated[2:], *(each for each in proof.ways if each.trained.failure is not None)]
-    if first := next((each for each in unequal if each.verdict is not ProofVerdict.PROVEN), None):
+    unequal = [*proof.accused, *proof.repeated[2:], *(each for each in proof.ways if each.trained.failure is not None)]
+    first = next((each for each in unequal if each.verdict is not ProofVerdict.PROVEN), None)
+    if first is not None:
         yield with_way(first.trained, words_of(first))  # the others stand in the table
     if waiting := proof.waiting:
         lines = terms(f"{line} {count}" for line, count in waiting.items())
         yield message("proof.waits", count=sum(waiting.values()), most=MOST_WAITS, lines=lines)
-    if proof.health is not None and proof.health.condition is not Condition.CLEAN:
-        yield message("proof.contradicts" if proof.health.condition is Condition.UNWELL else "proof.not_whole")
+    if proof.contradicts:
+        yield message("proof.contradicts")
+    if proof.verdict is ProofVerdict.NO_PROOF and not first:
+        yield from (message(id_of(each)) for each in proof.shortfalls)
 
 
 def with_way(trained: Trained, what: Argument) -> Message:
@@ -114,8 +110,8 @@ def remarks(proof: Proof) -> Iterator[DocumentBlock]:
     if any(seen.ignored_limit for seen in proof.plain.witnessed):
         yield Paragraph(message("proof.ignored_limit", count=proof.asked))
     if left_out := {name: count for seen in proof.plain.witnessed for name, count in seen.left_out.items()}:
-        yield Paragraph(message("proof.left_out", what=terms(message(f"left_out.{name}", count=count) for name, count in left_out.items())))
-    for result in (*proof.ways, *proof.repeated):
+        yield Paragraph(message("proof.left_out", what=terms(f"{name} ({count})" for name, count in left_out.items())))
+    for result in (*proof.ways, *proof.again, *proof.repeated):
         yield Items([with_way(result.trained, problem) for problem in result.trained.problems])
         if result.trained.last_lines and not result.trained.refusals:
             yield Paragraph(with_way(result.trained, message("proof.last_lines")), indent=0)
@@ -133,7 +129,7 @@ def of_ways(proof: Proof) -> Section:
             f"{result.trained.seconds:.0f}",
             "-" if any(result is each for each in firsts) and result.trained.failure is None else words_of(result),
         )
-        for result in (*proof.ways, *proof.repeated)
+        for result in (*proof.ways, *proof.again, *proof.repeated)
     ]
     head = message("proof.ways")
     return Section("ways", head, head, [Table(heads, rows, numbers=(1, 2), is_fitted=True, caption=head)])
@@ -200,7 +196,7 @@ JSON: Shapes = {
     **SHAPES,
     Proof: Shape(
         """verdict exit_code=verdict.exit_code headline* messages command steps=asked switches versions devices spared refused ways
-        repeated costs noise waiting fired=hooks record=health.condition self_check!""",
+        again repeated costs noise waiting fired=hooks record=health.condition self_check!""",
         headline=headline,
         versions=lambda proof: {name: version for seen in proof.plain.witnessed for name, version in seen.versions.items()},
         devices=lambda proof: [seen.device for seen in proof.plain.witnessed],

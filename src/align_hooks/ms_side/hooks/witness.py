@@ -4,13 +4,13 @@ Patch point: the ``callbacks`` of ``Model.train``, of which those that save and 
 to stop after the last step.
 """
 
-import importlib.metadata
 import inspect
 import time
 
 import mindspore
 from mindspore.train.callback import Callback
 
+from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.job.witness import JobWitness, WitnessedStep
 from align_hooks.ms_side import state
@@ -21,7 +21,6 @@ from align_hooks.record.format.random_states import digest
 
 LEFT_OUT = {"ModelCheckpoint": "checkpoints", "EvalCallBack": "evaluations"}
 """Classes of callbacks, themselves or as a base, to what they do."""
-PACKAGES = ("mindspore", "mindformers")
 
 
 def training(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -53,9 +52,10 @@ class Watching(Callback):  # type: ignore[misc]
         """Keep what the run starts from."""
         seen, cell = self.witness.seen, run_context.original_args().train_network
         seen.device = next((str(device["name"]) for device in devices()), "CPU")
-        seen.versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+        seen.versions = {name: installed_version(name) for name in ("mindspore", "mindformers")}
         seen.initial = digests(cell)
         seen.elements = sum(parameter.size for parameter in cell.trainable_params())
+        self.witness.write()
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Keep a step; its seconds are those since the step before ended, with the data that it waits for."""

@@ -1,11 +1,10 @@
 """The witness of a Megatron run below ``align-hooks prove`` (:mod:`align_hooks.job.witness`).
 
-Patch points: ``parse_args``, whose event files are unset; ``train_step``, around every other hook, as it is attached last; and what saves
-and evaluates, which does nothing. Megatron's own ``exit_interval`` ends training after the last step.
+Patch points: ``parse_args``, of which what writes files is unset; ``train_step``, around every other hook, as it is attached last; and what
+saves and evaluates, which does nothing. Megatron's own ``exit_interval`` ends training after the last step.
 """
 
 import functools
-import importlib.metadata
 import inspect
 import sys
 import time
@@ -22,27 +21,30 @@ import torch
 from megatron.training import get_args
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.job.witness import JobWitness, WitnessedStep
 from align_hooks.torch_side import state
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
-EVENT_FILES = {"tensorboard_dir": None, "wandb_project": ""}
-"""Arguments that let Megatron write, to what stands for nothing."""
-PACKAGES = ("torch", "megatron-core", "mindspeed", "transformer-engine")
+WRITES = {"tensorboard_dir": None, "wandb_project": "", "config_logger_dir": "", "profile": False, "use_pytorch_profiler": False}
+WRITES |= {"log_progress": False, "record_memory_history": False}
+"""Arguments that let Megatron write files, to what stands for nothing; ``save_…_interval`` of its dumps beside them."""
+BESIDE = ("mindspeed", "mindspeed_llm", "transformer_engine")
 PACKAGE = Path(__file__).parents[2]
 NOBODY = (str(Path(torch.__file__).parent), __file__, warnings.__file__, str(PACKAGE / "torch_side" / "rehearsal.py"))
 """Beginnings of files whose lines wait on behalf of others; a rehearsal stands between torch and every call of it."""
 
 
 def arguments(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``parse_args``, and unset what writes event files."""
+    """Call ``parse_args``, and unset what writes files beside checkpoints."""
     parsed = wrapped(*args, **kwargs)
-    for name, nothing in EVENT_FILES.items():
+    dumps = {name: None for name in vars(parsed) if name.startswith("save_") and name.endswith("s_interval")}
+    for name, nothing in {**WRITES, **dumps}.items():
         if getattr(parsed, name, None):
             setattr(parsed, name, nothing)
-            witness.left_out[name] += 1
+            witness.left_out[f"--{name.replace('_', '-')}"] += 1
     return parsed
 
 
@@ -67,7 +69,9 @@ def step(witness: JobWitness, wrapped: Function, instance: Instance, args: Args,
         sys.exit(0)
     if not witness.seen.steps:
         begin(witness, chunks, optimizer)
-        get_args().exit_interval = current + witness.limit
+        get_args().exit_interval = None
+    if witness.is_last:  # not earlier: iterations that Megatron skips come to no train_step
+        get_args().exit_interval = current + 1
     around = functools.partial(forward_step, witness)
     call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], around)
     witness.losses = []
@@ -91,10 +95,10 @@ def begin(witness: JobWitness, chunks: Sequence[Module], optimizer: Optimizer) -
     """Keep what the run starts from."""
     seen, library = witness.seen, accelerator()
     seen.device = library.get_device_name() if library is not None else "CPU"
-    installed = {each.metadata["Name"].lower(): each.version for each in importlib.metadata.distributions() if each.metadata["Name"]}
-    seen.versions = {name: installed[name] for name in PACKAGES if name in installed}
+    seen.versions = {name: installed_version(name) for name in ("torch", "megatron-core")} | versions_beside(BESIDE)
     seen.initial = digests(chunks, optimizer)
     seen.elements = sum(parameter.numel() for chunk in chunks for parameter in chunk.parameters())
+    witness.write()
 
 
 def forward_step(witness: JobWitness, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -143,7 +147,10 @@ def digests(chunks: Sequence[Module], optimizer: Optimizer) -> dict[str, str]:
 
 
 def digest(tensor: Tensor) -> str:
-    """Return the digest of a tensor's bytes."""
+    """Return the digest of a tensor's bytes, of its shard where it is one of several."""
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if tensor.is_meta:
+        return "no storage"
     array = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return blake2b(array, digest_size=16).hexdigest()
 
