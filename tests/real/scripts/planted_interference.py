@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import torch
+
 from align_hooks.torch_side.hooks import forward, gradients
 
 kind, script = sys.argv[1:3]
