@@ -20,11 +20,10 @@ CELL = "2.3.0:qwen3"
 PLANTED = Path(__file__).parent / "standin" / "planted.py"
 FOUND = {
     "rms_norm": "model.layers.0.input_layernorm",
-    "swiglu": "model.layers.0.mlp",
-    "rotary": "model.layers.0.self_attn",
-    "attention": "model.layers.0.self_attn",
+    "rotary": "model.layers.0.self_attn.query",
+    "attention": "model.layers.0.self_attn.core",
 }
-"""A fault to the beginning of the name of the point that must be blamed."""
+"""A fault to the point that must be blamed first."""
 
 
 def judged(fault: str, corpus: Path) -> ComparisonResult:
@@ -39,11 +38,9 @@ def main(faults: list[str]) -> int:
     corpus, missed = make_reference(BUILD / "reference").parent / "corpus", 0
     for fault in faults or FOUND:
         result = judged(fault, corpus)
-        place = result.blame.place if result.blame else None
-        named = result.verdict is Verdict.DIVERGED and str(place).startswith(FOUND[fault])
-        print(
-            f"{fault}: {result.verdict.value}, {result.first and result.first.name}, {place}: {'found' if named else 'MISSED'}", flush=True
-        )
+        blamed = result.blame.suspects[0].name if result.blame and result.blame.suspects else None
+        named = result.verdict is Verdict.DIVERGED and blamed == FOUND[fault]
+        print(f"{fault}: {result.verdict.name.lower()}, {blamed}: {'found' if named else 'MISSED'}", flush=True)
         missed += not named
     return int(missed > 0)
 

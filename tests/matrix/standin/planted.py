@@ -3,7 +3,6 @@
 import runpy
 import sys
 
-import torch
 import torch_npu
 
 right = {name: getattr(torch_npu, name) for name in vars(torch_npu) if name.startswith("npu_")}
@@ -11,11 +10,6 @@ right = {name: getattr(torch_npu, name) for name in vars(torch_npu) if name.star
 
 def rms_norm(x, gamma, epsilon=1e-6):
     return right["npu_rms_norm"](x, gamma, 10 * epsilon)
-
-
-def swiglu(x, dim=-1):
-    gate, up = x.chunk(2, dim)
-    return right["npu_swiglu"](torch.cat((up, gate), dim), dim)
 
 
 def rotary(x, cos, sin, mode=0):
@@ -28,7 +22,6 @@ def attention(*args, scale=1.0, **options):
 
 FAULTS = {
     "rms_norm": {"npu_rms_norm": rms_norm},
-    "swiglu": {"npu_swiglu": swiglu},
     "rotary": {"npu_rotary_mul": rotary, "npu_rotary_position_embedding": rotary},
     "attention": {"npu_fusion_attention": attention},
 }
