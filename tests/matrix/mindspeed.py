@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -89,26 +90,33 @@ def prove(name: str, repository: str, made: Path) -> Result:
     return result
 
 
+def train(
+    name: str, where: Path, corpus: Path, asked: Mapping[str, object], before: Sequence[object] = (), own: Mapping[str, str] | None = None
+) -> None:
+    """Train a cell with ``ALIGN_HOOKS_*`` variables; ``before`` are a script that runs MindSpeed-LLM's, and its arguments."""
+    version, model, *layout = name.split(":")
+    llm, mindspeed, core = (source(project, version) for project in SOURCES)
+    path = os.pathsep.join(map(str, (ROOT / "src", STANDIN, mindspeed, llm, core, beside())))
+    environment = {"PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(HOME / "extensions"), **(own or {})}
+    change = {**OWN, **DISPATCHERS[model], **dict.fromkeys(LEFT_OUT)}
+    two, script = TWO_RANKS[layout[0]] if layout else (), [*before, llm / "pretrain_gpt.py"]
+    pretrain(Path(sys.executable), where, script, corpus, asked, change, environment, two, (*FUSED, *MODELS[model]), model)
+
+
 def train_and_judge(name: str, corpus: Path, result: Result) -> None:
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
     version, model, *layout = name.split(":")
     where, megatron = HOME / name.replace(":", "_"), reference(model, corpus)
-    llm, mindspeed, core = (source(project, version) for project in SOURCES)
-    before = list(map(digests, (llm, mindspeed, core)))
-    result["packages"] = versions(Path(sys.executable), NUMBERS) | {"Megatron-LM": git(core, "rev-parse", "HEAD")}
-    result["packages"] |= {"MindSpeed-LLM": git(llm, "rev-parse", "HEAD"), "MindSpeed": git(mindspeed, "rev-parse", "HEAD")}
-    change = {**OWN, **DISPATCHERS[model], **dict.fromkeys(LEFT_OUT)}
-    path = os.pathsep.join(map(str, (ROOT / "src", STANDIN, mindspeed, llm, core, beside())))
-    environment = {"PYTHONPATH": path, "WITNESS_IMPORTS": "mindspeed_llm,mindspeed_llm.training.training"}
-    environment |= {"TORCH_EXTENSIONS_DIR": str(HOME / "extensions")}
-    fed = {"REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron}
-    run, flags = where / "recorded" / "run", (*FUSED, *MODELS[model])
-    script = [WITNESS, llm / "pretrain_gpt.py"] if not layout else [llm / "pretrain_gpt.py"]
+    sources = [source(project, version) for project in SOURCES]
+    before = list(map(digests, sources))
+    result["packages"] = versions(Path(sys.executable), NUMBERS)
+    for project, checkout in zip(SOURCES, sources, strict=True):
+        result["packages"] |= {project: git(checkout, "rev-parse", "HEAD")}
+    fed, run = {"REPLAY_BATCHES": megatron, "LOAD_WEIGHTS": megatron}, where / "recorded" / "run"
     for folder, asked in (("plain", fed), ("recorded", {**fed, **EVERYTHING, "RUN": run})):
         if folder == "recorded" or not layout:
-            own = environment | {"WITNESS": str(where / folder / "witness.npz")}
-            two = TWO_RANKS[layout[0]] if layout else ()
-            pretrain(Path(sys.executable), where / folder, script, corpus, asked, change, own, two, flags, model)
+            own = {"WITNESS": str(where / folder / "witness.npz"), "WITNESS_IMPORTS": "mindspeed_llm,mindspeed_llm.training.training"}
+            train(name, where / folder, corpus, asked, [] if layout else [WITNESS], own)
     recorded = open_run(run)
     result["packages"] |= recorded.facts.versions
     judged = judge(megatron, run)
@@ -118,7 +126,7 @@ def train_and_judge(name: str, corpus: Path, result: Result) -> None:
         "record": is_whole(recorded) and not check.contradictions and check.steps == tuple(range(STEPS)),
         "load": "weights" in overridden(recorded) and judged["stages"]["initial weights"] == "same",
         "replay": "training data" in overridden(recorded) and judged["stages"]["batches"] == "same",
-        "unedited": list(map(digests, (llm, mindspeed, core))) == before,
+        "unedited": list(map(digests, sources)) == before,
     }
     if not layout:
         proofs["bitwise"] = is_bitwise(

@@ -1,6 +1,6 @@
 """What runs on a device in every step: without a read by the host, without fp64, and where a device holds what others count."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
 
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -19,13 +18,14 @@ from align_hooks.names.fused import Fused, Piece  # noqa: E402
 from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.record.format.token_digest import digest, text  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
-from align_hooks.torch_side import arrays, norms, optimizer, probe_recorder, probes, routing, token_digest  # noqa: E402
+from align_hooks.torch_side import arrays, optimizer, probe_recorder, probes, routing  # noqa: E402
 from align_hooks.torch_side.hooks import norm as norm_hook  # noqa: E402
 from align_hooks.torch_side.hooks import step as step_hook  # noqa: E402
 from align_hooks.torch_side.norms import NormPlan  # noqa: E402
 from align_hooks.torch_side.session import CurrentStep, ForwardBackward, TorchSession  # noqa: E402
 from align_hooks.torch_side.sketches import SketchPlan  # noqa: E402
 from align_hooks.torch_side.token_digest import TokenDigest  # noqa: E402
+from torch_side.fake_gpu import fake_gpu  # noqa: E402
 
 READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal")
 """Operators for which the host waits for a device; some are called inside others."""
@@ -83,29 +83,11 @@ IN_A_STEP: dict[str, Callable[[Make], object]] = {
 }
 
 
-@pytest.fixture
-def unplaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tensors that are nowhere in memory: each is a stretch of its own, and none is kept for a later test."""
-
-    def each(tensors: list[Any]) -> tuple[norms.ContiguousSpan, ...]:
-        return tuple(norms.ContiguousSpan(0, tensor.numel(), ((index, 0),), tensor.dtype) for index, tensor in enumerate(tensors))
-
-    caches = (probe_recorder.rows_on, probe_recorder.columns_on, token_digest._made)
-    monkeypatch.setattr(norms, "spans_of", each)
-    monkeypatch.setattr(torch.Tensor, "data_ptr", lambda tensor: id(tensor))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)  # which asks for a driver
-    for cache in caches:
-        cache.cache_clear()
-    yield
-    for cache in caches:
-        cache.cache_clear()
-
-
 @pytest.mark.parametrize("case", IN_A_STEP)
-def test_on_a_gpu_the_host_reads_nothing(case: str, unplaced: None) -> None:
-    """A fake tensor of a device has no values, so that whatever reads one is an error."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
+def test_on_a_gpu_the_host_reads_nothing(case: str) -> None:
+    with fake_gpu() as gpu:
         made = IN_A_STEP[case](lambda *shape, **of: torch.empty(*shape, device="cuda", **of))
+    assert gpu.made == 0
     for tensor in made if isinstance(made, tuple) else [made]:
         assert isinstance(tensor, list) or tensor.device.type == "cuda"
 

@@ -25,6 +25,7 @@ passes trace a Cell around the network with global shapes, compile it with local
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
@@ -264,4 +265,10 @@ def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:
     clones = tuple(optimizer.clone_state(prefix=prefix, init="zeros"))
     for clone in clones:
         clone.requires_grad = False
+        # each slice that MindSpore initialises moves the seed of the next: without a slice's number it leaves the seeds to the weights
+        clone.init_mode.init_data = functools.partial(_of_no_slice, clone.init_mode.init_data)
     return clones
+
+
+def _of_no_slice(init_data: Callable[..., Tensor], slice_index: int | None = None, *cut: object) -> Tensor:
+    return init_data(None, *cut)

@@ -31,7 +31,7 @@ from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.arrays import numbers_of, on_device, to_numpy
+from align_hooks.torch_side.arrays import fetched, numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
@@ -184,15 +184,17 @@ class ProbeRecorder:
 
     def made(self) -> StepActivations:
         """Return the values of the step, on the host: one transfer. Raises RefusedRun where no point was seen."""
-        args, factor = get_args(), 1.0 / float(self.scale)
+        args = get_args()
         if not self.sums and self.probe_points:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
-        if not self.sums:  # a stage without any wanted point
+        device = next((vector.device for vector in self.sums.values()), None)
+        vectors = [vector.to(device) for vector in self.sums.values()]
+        on_host = fetched({"scale": self.scale} | ({"sums": torch.stack(vectors)} if vectors else {}))
+        factor = 1.0 / float(on_host["scale"][0])
+        if not vectors:  # a stage without any wanted point
             return StepActivations({}, {}, {"length": args.seq_length, "scale": factor})
-        device = next(iter(self.sums.values())).device
-        numbers = torch.stack([vector.to(device) for vector in self.sums.values()]).cpu().numpy()
         by_name: dict[str, dict[int, Array]] = {}
-        for (name, micro_batch), row in zip(self.sums, numbers, strict=True):
+        for (name, micro_batch), row in zip(self.sums, on_host["sums"].reshape(len(vectors), -1), strict=True):
             by_name.setdefault(name, {})[micro_batch] = row
         count = max(micro_batch for _, micro_batch in self.sums) + 1
         whole = {name: np.stack([rows[index] for index in range(count)]) for name, rows in by_name.items() if len(rows) == count}
