@@ -30,7 +30,7 @@ from align_hooks.report.proof import JSON as PROOF
 from docs import schemas
 from golden.write import cases, other_forward
 from invoked import command
-from proof.sample import proof_of, trained, with_loss
+from proving.sample import proof_of, trained, with_loss
 from synthetic import LAUNCH, Synthetic, by_hand, routed, scalars_only
 
 

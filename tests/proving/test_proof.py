@@ -17,7 +17,7 @@ from align_hooks.proof.training import Failure, Trained
 from align_hooks.proof.trials import Trials, fitted, without_refused
 from align_hooks.proof.ways import AGAIN, ALL, EVERYTHING, LARGE, NORMS, OFF, Way, own
 from align_hooks.report.proof import headline
-from proof.sample import STEPS, proof_of, trained, with_loss, witnessed
+from proving.sample import STEPS, proof_of, trained, with_loss, witnessed
 
 
 def drawn() -> list[Witnessed]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from align_hooks.job.witness import Witnessed
 from align_hooks.proof.difference import Difference, DifferenceKind, differences
-from proof.sample import STEPS, with_loss, witnessed
+from proving.sample import STEPS, with_loss, witnessed
 
 PLAIN = [witnessed(0), witnessed(1)]
 
