@@ -266,9 +266,5 @@ def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:
     for clone in clones:
         clone.requires_grad = False
         # each slice that MindSpore initialises moves the seed of the next: without a slice's number it leaves the seeds to the weights
-        clone.init_mode.init_data = functools.partial(_of_no_slice, clone.init_mode.init_data)
+        clone.init_mode.init_data = functools.partial(lambda make, _=None, *cut: make(None, *cut), clone.init_mode.init_data)
     return clones
-
-
-def _of_no_slice(init_data: Callable[..., Tensor], slice_index: int | None = None, *cut: object) -> Tensor:
-    return init_data(None, *cut)
