@@ -1,14 +1,11 @@
 """Causes of faults: which comes first follows from what is stated of each, and from no order in which they are written."""
 
-import ast
 import random
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-import align_hooks.comparison
 from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES, MODULES
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis, likeliest
 from align_hooks.comparison.diagnosis.observations import Observations
@@ -17,8 +14,6 @@ from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.verdict import Suspect
 from comparison.test_arguments import NAMES, context, seen
 from messages.test_catalogues import ENGLISH_ENTRIES
-
-SOURCE = Path(align_hooks.comparison.__path__[0])
 
 
 def test_every_cause_has_one_hypothesis_with_its_words() -> None:
@@ -91,28 +86,3 @@ def test_the_order_of_registration_means_nothing(seed: int) -> None:
     found = [likeliest(fault, HYPOTHESES) for fault in faults()]
     assert len(set(found)) > 20
     assert [likeliest(fault, shuffled) for fault in faults()] == found
-
-
-def words_read(source: str) -> Iterator[str]:
-    """Places at which code reads the id or the arguments of a message, which are wording."""
-    for node in ast.walk(ast.parse(source)):
-        read = [node] if isinstance(node, ast.Attribute) and node.attr in ("id", "ids") else []
-        if isinstance(node, ast.Subscript | ast.Compare):
-            of = [node.value] if isinstance(node, ast.Subscript) else node.comparators
-            read = [each for each in of if isinstance(each, ast.Attribute) and each.attr == "arguments"]
-        yield from map(ast.unparse, read)
-
-
-OTHER_IDS = {"stage_result.py": {"self.id"}, "data/overridden.py": {"self.id", "self.row.id", "row.id"}}
-"""Ids of stages, of tokens and of rows of the CheckList."""
-
-
-def test_no_comparison_reads_the_id_or_the_arguments_of_a_message() -> None:
-    for path in SOURCE.rglob("*.py"):
-        name = path.relative_to(SOURCE).as_posix()
-        assert set(words_read(path.read_text(encoding="utf-8"))) - OTHER_IDS.get(name, set()) == set(), name
-
-
-@pytest.mark.parametrize("code", ['suspect.id in ("a",)', "x = what.arguments['names']", "x = 'names' in what.arguments"])
-def test_reading_an_id_or_an_argument_is_found(code: str) -> None:
-    assert list(words_read(code))

@@ -98,6 +98,33 @@ def test_the_walk_finds_what_reads_words_back(code: str) -> None:
     assert list(readings(code))
 
 
+HAVE_IDS = re.compile(r"(.*\.)?(row|stage|segment|node|token)|self|entry\.value|(child|left|right|named)|neighbour|canonical|wanted|found")
+"""What has an id of its own: rows, stages, segments, tokens, nodes of syntax trees, and hidden ids of tokens."""
+OF_CALLS = re.compile(r"call|.*\.bind\(.*\)")
+"""What has arguments of its own: the call of a function."""
+
+
+def message_parts(source: str) -> Iterator[str]:
+    """Places at which code reads the id or an argument of a message, which are wording."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr == "id" and not HAVE_IDS.fullmatch(ast.unparse(node.value)):
+            yield ast.unparse(node)
+        if isinstance(node, ast.Subscript | ast.Compare):
+            read = [node.value] if isinstance(node, ast.Subscript) else node.comparators
+            of = [each.value for each in read if isinstance(each, ast.Attribute) and each.attr == "arguments"]
+            yield from (ast.unparse(node) for each in of if not OF_CALLS.fullmatch(ast.unparse(each)))
+
+
+@in_one(path for path in sorted(SOURCE.rglob("*.py")) if path.parent.name != "messages")
+def test_no_code_reads_the_id_or_an_argument_of_a_message(path: Path) -> None:
+    assert list(message_parts(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("code", ['suspect.id in ("a",)', "note.id", "x = what.arguments['names']", "x = 'names' in what.arguments"])
+def test_reading_an_id_or_an_argument_is_found(code: str) -> None:
+    assert list(message_parts(code))
+
+
 def takes_messages_apart(source: str) -> list[str]:
     """Code that decides by a message's class, id or arguments, where a type of its own should say it."""
     nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call | ast.Attribute | ast.Compare))

@@ -50,8 +50,8 @@ class JudgedRow:
     """What to set where; None where nothing is to be done."""
     advised: tuple[Side, ...] = ()
     """The sides that do not keep to the guide's recommendation."""
-    lacking: Side | None = None
-    """The side that merely does not set the row, and has a key for it; None where something else makes the outcome."""
+    silent: Side | None = None
+    """The side that merely does not set the row; None where something else makes the outcome."""
 
     @property
     def by_hand(self) -> Argument:
@@ -65,8 +65,8 @@ class RowJudgement:
 
     outcome: RowOutcome
     why: Argument = None
-    lacking: Side | None = None
-    """The side that merely does not set the row, and has a key for it; None where something else makes the outcome."""
+    silent: Side | None = None
+    """The side that merely does not set the row; None where something else makes the outcome."""
 
 
 def judge(
@@ -116,10 +116,11 @@ def _length(
 
 
 def _may_be_added(checked: JudgedRow, candidate: Configuration) -> bool:
-    """Return whether a MindFormers candidate merely lacks what the reference says."""
+    """Return whether a MindFormers candidate merely lacks what the reference says, and has a key for it."""
     # the class of a model may say its structure
-    structure = any(key.startswith((MODEL, "moe_config.")) for key in checked.row.mindformers.keys)
-    return checked.lacking is Side.CANDIDATE and candidate.side == MINDFORMERS and not structure
+    keys = checked.row.mindformers.keys
+    structure = any(key.startswith((MODEL, "moe_config.")) for key in keys)
+    return checked.silent is Side.CANDIDATE and candidate.side == MINDFORMERS and not structure and bool(usable(keys, candidate))
 
 
 def _judge(row: CheckRow, reference: Configuration, candidate: Configuration, values: Values, statistics: BatchPair) -> JudgedRow:
@@ -140,7 +141,7 @@ def _judge(row: CheckRow, reference: Configuration, candidate: Configuration, va
         judged = _judge_difference(row, (reference, ours), (candidate, theirs), statistics)
     if asked is None and judged.outcome in (RowOutcome.DIFFERENT, RowOutcome.ROUNDING, RowOutcome.UNKNOWN):
         judged = _undecided(row, next(value.why for value in values[row.depends_on] if value.why))
-    return JudgedRow(row, judged.outcome, ours, theirs, judged.why, advised=advised, lacking=judged.lacking)
+    return JudgedRow(row, judged.outcome, ours, theirs, judged.why, advised=advised, silent=judged.silent)
 
 
 def weighed(checked: JudgedRow, alike: bool | None) -> JudgedRow:
@@ -198,7 +199,7 @@ def _judge_unknown(row: CheckRow, *sides: ReadSide) -> RowJudgement:
     keys = row.spec(configuration).keys
     fit = usable(keys, configuration)
     if (key := next((key for key in keys if key in fit), None)) is None:
-        return RowJudgement(RowOutcome.UNKNOWN, message("why.untold", side=side))
+        return RowJudgement(RowOutcome.UNKNOWN, message("why.untold", side=side), side)
     name = named(key, configuration.side).removeprefix(MODEL)
     return RowJudgement(RowOutcome.UNKNOWN, message("why.untold_would", side=side, name=name), side)
 

@@ -20,7 +20,7 @@ from align_hooks.checklist.pitfalls import Refusal, pitfalls, refusals
 from align_hooks.checklist.resolver import ODD, traced
 from align_hooks.checklist.schedules import RATE, Floats, Schedule, differences, learning_rate, relative_differences, weight_decay
 from align_hooks.checklist.uncovered import Uncovered, uncovered, uncovered_differences
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, MissingArgument, Unknown, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, IncompleteSide, MissingArgument, Unknown, Value
 from align_hooks.messages import Argument, Message, Side, message, sentences
 from align_hooks.quantities.weights import NO_FAMILY, not_compared
 from align_hooks.record.batch_statistics import BatchStatistics, side_by_side, weigh_alike
@@ -89,6 +89,8 @@ class CheckedSide:
     """Statistics of the recorded batches; None without any."""
     gaps: tuple[Argument, ...] = ()
     """The places that could not be followed and may say more."""
+    without_model_file: bool = False
+    """Whether the model's ``config.json`` is not on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,15 +329,14 @@ def compare_series(name: Scheduled, series: tuple[list[int], list[float], list[f
 def checked_side(configuration: Configuration, covered: frozenset[str], statistics: BatchStatistics | None) -> CheckedSide:
     """Return one side, with the settings that are not ``covered`` by a row."""
     unknown = [value.unknown for value in configuration.values.values() if isinstance(value.unknown, MissingArgument)]
-    notes: list[Argument] = [message("configuration.arguments_missing", script=unknown[0].script)] if unknown else []
+    notes: list[Argument] = [IncompleteSide("configuration.arguments_missing", {"script": unknown[0].script})] if unknown else []
     notes += [*configuration.notes, *([configuration.by_a_run] if configuration.by_a_run is not None else [])]
     if not configuration.unread and (wrong := odd(configuration)):
         notes.append(message("note.of_no_family", why=sentences(*wrong)))
     texts, recorded = tuple(pitfall.text for pitfall in pitfalls(configuration, covered)), configuration.facts is not None
     refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration, covered))
-    return CheckedSide(
-        configuration.side, configuration.source, tuple(notes), texts, names, recorded, refused, statistics, configuration.gaps
-    )
+    common = configuration.side, configuration.source, tuple(notes), texts, names, recorded, refused, statistics
+    return CheckedSide(*common, configuration.gaps, bool(configuration.unread))
 
 
 def _lacks_value(checked: JudgedRow) -> bool:

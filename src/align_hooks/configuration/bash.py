@@ -22,9 +22,9 @@ from align_hooks.configuration.beside import file_beside
 from align_hooks.configuration.conditions import fits, holds, succeeds
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.script import CONTINUED, Node, Script, ShellWord, line_of, text_of
-from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.values import ConfigurationError, UndecidedVariable
 from align_hooks.configuration.words import here_document, join, names_in, single, words
-from align_hooks.messages import Message, message
+from align_hooks.messages import message
 
 DEEPEST = 8
 """Largest depth of calls, sourced scripts and ``eval``."""
@@ -385,7 +385,7 @@ def _evaluate(script: Script, started: list[ShellWord], line: int) -> None:
     script.put_back(dict.fromkeys(stands))
     for command, _ in script.started[at:]:
         command[:] = [ShellWord(word.raw, lines.get(word.text, word.line + line - 1), word.unknown) for word in command]
-    script.gaps[gaps:] = [Message(gap.id, {**gap.arguments, "place": script.place(line)}) for gap in script.gaps[gaps:]]
+    script.gaps[gaps:] = [gap.having(place=script.place(line)) for gap in script.gaps[gaps:]]
 
 
 def _if(script: Script, node: Node) -> None:
@@ -435,7 +435,7 @@ def _loop(script: Script, node: Node) -> None:
     if _computes(node.child_by_field_name("body")) and _every_pass(script, node):
         return
     script.variables, script.exported, script.settled, script.gaps = before
-    why, started = message("configuration.loop", place=script.place(line_of(node))), len(script.started)
+    why, started = UndecidedVariable("configuration.loop", {"place": script.place(line_of(node))}), len(script.started)
     script.forget(names_set_in(node), line_of(node), why)
     _unsettle(script, node, [[node.child_by_field_name("body")]])
     if len(script.started) > started:
@@ -489,7 +489,7 @@ def _unsettle(script: Script, node: Node, branches: Sequence[Sequence[Node]]) ->
     script.unsure -= 1
     script.variables, script.settled = before, settled
     place = script.located(line)
-    why = message("configuration.decided", line=place.line, script=place.source)
+    why = UndecidedVariable("configuration.decided", {"line": place.line, "script": place.source})
     for name, ends in after.items():
         words_before = before.get(name, [])
         script.forget([name], line, why)

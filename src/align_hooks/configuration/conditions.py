@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from align_hooks.configuration.script import Node, Script, ShellWord, line_of, text_of
+from align_hooks.configuration.values import UnsetVariable
 from align_hooks.configuration.words import EXPANSIONS, NUMBER, single
 
 NUMBERS: dict[str, Callable[[int, int], bool]] = {f"-{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
@@ -86,7 +87,7 @@ def _tested(script: Script, node: Node) -> ShellWord:
     """Return a word of a condition, where a variable that nothing sets is empty, as in bash."""
     word = single(script, node)
     variable = re.fullmatch(r"\"?\$(\w+|\{\w+\})\"?", text_of(node))
-    return ShellWord("", line_of(node)) if variable and word.unknown and word.unknown.id == "configuration.unset" else word
+    return ShellWord("", line_of(node)) if variable and isinstance(word.unknown, UnsetVariable) else word
 
 
 def _is_there(script: Script, node: Node) -> bool | None:

@@ -21,7 +21,16 @@ from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import SCRIPT, read_text
 from align_hooks.configuration.mindformers import read_launch
 from align_hooks.configuration.script import Script, ShellWord
-from align_hooks.configuration.values import MEGATRON, Configuration, ConfigurationError, Setting, SourceLocation, Value
+from align_hooks.configuration.values import (
+    MEGATRON,
+    Configuration,
+    ConfigurationError,
+    Setting,
+    SourceLocation,
+    UndecidedVariable,
+    UnsetVariable,
+    Value,
+)
 from align_hooks.configuration.words import split
 from align_hooks.data_file import sections
 from align_hooks.errors import shown
@@ -67,8 +76,6 @@ OF_DATA = "seq_length"
 """The argument of :data:`OF_TRAINING` that ``tools/preprocess_data.py`` takes too."""
 HARMFUL = re.compile(r"(?:^|[;&|({`])[ \t]*(?:(?:sudo|then|do|else) +)?(p?kill|killall|rm|ray stop)\b", re.MULTILINE)
 """A command that ends processes or deletes files."""
-OF_SEVERAL = ("configuration.decided", "configuration.loop", "configuration.set_unfollowed")
-"""Reasons for which the value of a variable that a script sets is unknown."""
 _NUMBER = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 ASSIGNED = re.compile(r"\w+=")
 LONGEST_NUMBER = 64
@@ -222,7 +229,7 @@ def _misquoted(words: Sequence[ShellWord], script: Script) -> list[Message]:
 
 def _flags_in(word: ShellWord, script: Script, known: Mapping[str, str]) -> set[str] | None:
     """Return the flags that may be in an unknown word; None where any may be."""
-    if word.unknown is None or word.unknown.id == "configuration.unset":  # a variable that nothing sets is empty
+    if word.unknown is None or isinstance(word.unknown, UnsetVariable):  # a variable that nothing sets is empty
         return set()
     if (word.text, word.unknown) not in script.choices:
         return None
@@ -261,10 +268,12 @@ def _options(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[tuple
 
 def _loose(words: Sequence[ShellWord], known: Mapping[str, str]) -> list[ShellWord]:
     """Return the unknown words that may hold any number of arguments: they stand where an option may."""
-    unknown = [(at, word, word.unknown.id) for at, word in enumerate(words) if word.unknown and word.text.startswith("$")]
+    unknown = [(at, word) for at, word in enumerate(words) if word.unknown and word.text.startswith("$")]
     # a flag that is not known may take no value: what a script sets may then be arguments of its own
     return [
-        word for at, word, id in unknown if not _is_value(words, at, known) or (id in OF_SEVERAL and words[at - 1].text[2:] not in known)
+        word
+        for at, word in unknown
+        if not _is_value(words, at, known) or (isinstance(word.unknown, UndecidedVariable) and words[at - 1].text[2:] not in known)
     ]
 
 

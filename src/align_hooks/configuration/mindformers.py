@@ -15,7 +15,7 @@ from pathlib import Path
 from align_hooks.configuration.beside import folders_above, program_of
 from align_hooks.configuration.files import read_text
 from align_hooks.configuration.script import ShellWord
-from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, Setting, SourceLocation, Value
+from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, IncompleteSide, Setting, SourceLocation, Value
 from align_hooks.configuration.yaml_files import leaves
 from align_hooks.errors import shown
 from align_hooks.messages import Message, message
@@ -91,7 +91,7 @@ def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message]
         return [], ""
     file = folder / str(folder_value.value) / "config.json"
     if not file.is_file():
-        return [message("configuration.no_model_file", place=folder_value.where, file=str(file))], str(file)
+        return [IncompleteSide("configuration.no_model_file", {"place": folder_value.where, "file": str(file)})], str(file)
     try:
         facts = json.loads(read_text(file), parse_int=whole_number)
     except (ValueError, RecursionError) as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from align_hooks.configuration.values import ConfigurationError, SourceLocation, Value
+from align_hooks.configuration.values import ConfigurationError, SourceLocation, UndecidedVariable, Value
 from align_hooks.messages import Message, message
 
 Node: TypeAlias = Any
@@ -161,7 +161,7 @@ class Script:
     def forget(self, names: Sequence[str], line: int, why: Message | None = None) -> None:
         """Make the values of some variables unknown."""
         for name in names:
-            unfollowed = why or message("configuration.set_unfollowed", name=name, place=self.place(line))
+            unfollowed = why or UndecidedVariable("configuration.set_unfollowed", {"name": name, "place": self.place(line)})
             self.variables[name] = [ShellWord(f"${{{name}}}", line, unfollowed)]
 
 

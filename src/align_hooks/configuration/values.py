@@ -44,6 +44,21 @@ class MissingArgument(Message):
     script: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class UnsetVariable(Message):
+    """That nothing sets a variable of a script, which is then empty in bash."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UndecidedVariable(Message):
+    """That a script sets a variable, to any number of words, in a way that only a run shows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IncompleteSide(Message):
+    """That a part of a side was not read, for want of a file or of arguments."""
+
+
 class ConflictingValues(Unknown, ConfigurationError):
     """A configuration sets one thing to two values."""
 

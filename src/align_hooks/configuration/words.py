@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from align_hooks.configuration.beside import written_out
 from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, ShellWord, blank, length_of, line_of, text_of
-from align_hooks.configuration.values import ConfigurationError, MissingArgument
+from align_hooks.configuration.values import ConfigurationError, MissingArgument, UnsetVariable
 from align_hooks.messages import Message, message
 
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
@@ -260,7 +260,7 @@ def unset(script: Script, node: Node, name: str) -> list[ShellWord]:
         return []
     if name.isdigit():
         return [unknown(node, MissingArgument("configuration.argument", {"name": name, "script": script.name}, script.name))]
-    return [unknown(node, message("configuration.unset", name=name, place=script.place(line_of(node))))]
+    return [unknown(node, UnsetVariable("configuration.unset", {"name": name, "place": script.place(line_of(node))}))]
 
 
 def names_in(node: Node) -> list[str]:

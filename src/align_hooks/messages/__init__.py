@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from string import Formatter
 from typing import TypeAlias, Union
@@ -57,8 +57,16 @@ class Message:
     arguments: Mapping[str, Argument]
     """The slots of the template; ``count`` chooses between one and many."""
 
+    def __eq__(self, other: object) -> bool:
+        # a message of a type of its own says the same
+        return isinstance(other, Message) and (self.id, self.arguments) == (other.id, other.arguments)
+
     def __hash__(self) -> int:
         return hash(self.id)
+
+    def having(self, **arguments: Argument) -> Message:
+        """Return the message with other values of some arguments."""
+        return replace(self, arguments={**self.arguments, **arguments})
 
     def __str__(self) -> str:
         return rendered(self)
@@ -112,6 +120,12 @@ def as_data(value: Argument) -> object:
     if isinstance(value, Joined):
         return {"id": id_of(value.separator), "parts": [as_data(part) for part in value.parts]}
     return {"id": id_of(value)} if isinstance(value, Enum) else value
+
+
+def id_of_first(what: Argument) -> str:
+    """Return the id of a message, or of the first of several; empty of a name."""
+    first = what.parts[0] if isinstance(what, Joined) else what
+    return first.id if isinstance(first, Message) else ""
 
 
 def rendered(value: Argument, language: str = "") -> str:

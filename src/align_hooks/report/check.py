@@ -10,6 +10,7 @@ from align_hooks.checklist.lookup import MODEL
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, Scheduled
 from align_hooks.checklist.row import Occasion
 from align_hooks.comparison.verdict import Curve
+from align_hooks.configuration.values import IncompleteSide
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report import to_change
 from align_hooks.report.blocks import (
@@ -79,7 +80,7 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[DocumentB
         yield Code([f"{rendered(name)}  {side.framework:<11}  {side.source}"], STEP, on=Medium.TERMINAL)
     if checklist.of(RowOutcome.DIFFERENT):
         yield to_change.of_checklist(checklist)
-    for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if stands_first(note)):
+    for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if isinstance(note, IncompleteSide)):
         yield Paragraph(note, "bold", 0)
     yield Items(refused(checklist), message("heading.refused"), PITFALLS)
     in_file = () if everything else in_absent_file(checklist)
@@ -168,7 +169,7 @@ def guide(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlock]:
         if broken.parts and everything:
             yield Paragraph(message("check.not_kept", rows=broken))
     for name, side in sides(checklist):
-        for note in (note for note in side.notes if not stands_first(note)):
+        for note in (note for note in side.notes if not isinstance(note, IncompleteSide)):
             yield Paragraph(note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), "dim")
 
 
@@ -218,26 +219,14 @@ def uncovered(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlo
         yield Paragraph(message("check.also", rows=terms(counts)), "dim", 0)
 
 
-def stands_first(note: Argument) -> bool:
-    """Return whether a note says that a part of a side could not be read, for want of a file or of arguments."""
-    return is_of_absent_file(note) or (isinstance(note, Message) and note.id == "configuration.arguments_missing")
-
-
-def is_of_absent_file(note: Argument) -> bool:
-    """Return whether a note says that a model's ``config.json`` is not on this machine."""
-    return isinstance(note, Message) and note.id == "configuration.no_model_file"
-
-
 def in_absent_file(checklist: Checklist) -> tuple[JudgedRow, ...]:
     """Return the rows without a value on one side because its model's ``config.json`` is absent: one cause, one paragraph."""
-    absent = [name for name, side in sides(checklist) if any(map(is_of_absent_file, side.notes))]
-    reasons = ((checked, checked.row.mindformers, checked.why) for checked in checklist.of(RowOutcome.UNKNOWN))
+    absent = [name for name, side in sides(checklist) if side.without_model_file]
+    silent = [(checked, checked.row.mindformers) for checked in checklist.of(RowOutcome.UNKNOWN) if checked.silent in absent]
     return tuple(
         checked
-        for checked, said, why in reasons
-        if isinstance(why, Message) and why.id.startswith("why.untold") and why.arguments.get("side") in absent
-        # of the structure of the model, which that file may hold
-        if any(key.startswith(MODEL) for key in (*said.keys, *said.beside)) and checked.row.id != "seq_length"
+        for checked, spec in silent  # of the structure of the model, which that file may hold
+        if any(key.startswith(MODEL) for key in (*spec.keys, *spec.beside)) and checked.row.id != "seq_length"
     )
 
 

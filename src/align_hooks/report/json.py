@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult
 from align_hooks.comparison.verdict import Blame, ComparisonResult, Criterion, Curve, Judgement, RunSummary
-from align_hooks.messages import Argument, Joined, Message, as_data, rendered
+from align_hooks.messages import Joined, Message, as_data, id_of_first, rendered
 from align_hooks.record.format.schema import Table
 from align_hooks.report.blocks import parts_of
 from align_hooks.report.findings import shown
@@ -71,12 +71,6 @@ def attribute(value: Any, name: str) -> Any:
 def text(value: Any) -> str:
     """Return a value in words."""
     return rendered(shown(value))
-
-
-def id_of_first(what: Argument) -> str:
-    """Return the id of a message, or of the first of several; empty of a name."""
-    first = what.parts[0] if isinstance(what, Joined) else what
-    return first.id if isinstance(first, Message) else ""
 
 
 def encoded(value: Any, shapes: Shapes) -> Any:
