@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from align_hooks.record.format import digests
-from align_hooks.record.write import atomic, start
+from align_hooks.record.write import atomic, earlier_record
 from align_hooks.record.write.writer import Writer
 from chosen import every
 from faults import run as harness
@@ -64,7 +64,7 @@ def too_much(run: Path, rank: int, steps: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "bad"), [(Writer, "gradients", row_first), (atomic, "write_bytes", in_place), (start, "remove", too_much)]
+    ("where", "name", "bad"), [(Writer, "gradients", row_first), (atomic, "write_bytes", in_place), (earlier_record, "remove", too_much)]
 )
 def test_the_harness_sees_a_writer_that_is_wrong(monkeypatch: pytest.MonkeyPatch, where: object, name: str, bad: object) -> None:
     monkeypatch.setattr(where, name, bad)

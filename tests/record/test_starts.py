@@ -14,7 +14,7 @@ from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.format.structured import structured
 from align_hooks.record.verify import verify
-from align_hooks.record.write import start
+from align_hooks.record.write import earlier_record
 from align_hooks.record.write.writer import Writer
 from record.conftest import DP2, contents, killed, of_ranks
 from rewritten import edit
@@ -252,7 +252,7 @@ def test_a_start_that_is_killed_while_it_deletes_what_it_replaced(
     attempt(tmp_path, 0, agent="another")
     writers = [begun(tmp_path, Launch(rank, 2, "", "host"), run_exists="replace") for rank in BOTH]
     with monkeypatch.context() as patched:
-        patched.setattr(start, "remove", interrupted)
+        patched.setattr(earlier_record, "remove", interrupted)
         for rank in described:
             with pytest.raises(KeyboardInterrupt):
                 writers[rank].describe(place={"dp": rank}, shards=[] if rank else whole_shards(), facts={}, steps=range(4))
@@ -272,7 +272,7 @@ def test_a_start_that_is_killed_while_it_deletes_what_it_replaced(
 def test_a_run_that_goes_on_keeps_what_other_runs_gave_it_before(key: str, tmp_path: Path) -> None:
     given = {"run": "other", "run_id": "one", "steps": [0, 1, 2]}
     earlier = structured(Facts, {"run_id": "ours", key: given}, tmp_path)
-    merged = start.continued(earlier, {key: given | {"steps": [2, 3]}}, 2, tmp_path)
+    merged = earlier_record.continued(earlier, {key: given | {"steps": [2, 3]}}, 2, tmp_path)
     assert merged[key] == given | {"steps": [0, 1, 2, 3]}
     with pytest.raises(RefusedRun, match="choose another directory"):
-        start.continued(earlier, {key: given | {"run_id": "another"}}, 2, tmp_path)
+        earlier_record.continued(earlier, {key: given | {"run_id": "another"}}, 2, tmp_path)

@@ -30,7 +30,7 @@ from align_hooks.process.archive import is_archive
 from align_hooks.process.ranks import Launch
 from align_hooks.proof.kept import last
 from align_hooks.record.reader import open_run
-from align_hooks.record.write.start import earlier, holds_a_run
+from align_hooks.record.write.earlier_record import earlier, holds_a_run
 from align_hooks.replay.batches import Replay
 from align_hooks.replay.gradients import Injection
 from align_hooks.replay.routing import RoutingReplay

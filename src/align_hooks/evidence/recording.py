@@ -14,7 +14,7 @@ from align_hooks.process.ranks import Launch
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.write.start import holds_a_run
+from align_hooks.record.write.earlier_record import holds_a_run
 from align_hooks.record.write.writer import Writer
 from align_hooks.settings import Settings
 

@@ -76,7 +76,7 @@ def run(command: Sequence[str]) -> int:
 
         Session("run", replace(settings, run=None), Launch()).begin()  # opens the sources, claims nothing
     if settings.run is not None:
-        from align_hooks.record.write.start import refuse_finished
+        from align_hooks.record.write.earlier_record import refuse_finished
 
         refuse_finished(settings.run, settings.run_exists, Launch.from_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
-from align_hooks.record.check.limits import EXACT, SAME, UNKNOWN, relative_distance
+from align_hooks.record.check.tolerances import EXACT, SAME, UNKNOWN, relative_distance
 from align_hooks.record.read.run_rows import RunRows
 
 ShardExtent: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | None]

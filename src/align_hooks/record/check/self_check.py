@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from align_hooks.record.check.contradictions import Contradiction
-from align_hooks.record.check.limits import COPY, HALF, relative_distance
 from align_hooks.record.check.norm_checks import copies_of, lost_or_repeated, rechecks, recomputed, unequal_gradients, unequal_weights
 from align_hooks.record.check.step_checks import other_counts, other_means, other_weights, suspects, unequal_batches, unequal_numbers
+from align_hooks.record.check.tolerances import COPY, HALF, relative_distance
 from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.sums import counted_totals
 

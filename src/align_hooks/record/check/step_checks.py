@@ -9,7 +9,7 @@ import numpy as np
 
 from align_hooks.errors import RecordError
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Weighing, Witness
-from align_hooks.record.check.limits import MEAN, SAME, WEIGHT, relative_distance
+from align_hooks.record.check.tolerances import MEAN, SAME, WEIGHT, relative_distance
 from align_hooks.record.format import layout
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.rows import RankRow

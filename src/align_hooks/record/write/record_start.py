@@ -19,7 +19,7 @@ from align_hooks.record.format.schema import Facts
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.structured import structured
 from align_hooks.record.read.committed import Committed
-from align_hooks.record.write import atomic, directory_lock, plan, start
+from align_hooks.record.write import atomic, directory_lock, earlier_record, plan
 from align_hooks.settings import PREFIX, Settings
 
 
@@ -44,7 +44,7 @@ class RecordStart:
     """Names of :mod:`.format.layout` that the steps of earlier starts have, as far as these stay."""
     _claim: directory_lock.DirectoryLock | None = None
     _manifest: JsonObject = field(default_factory=dict)
-    _earlier: start.Earlier | None = None
+    _earlier: earlier_record.Earlier | None = None
     _described: bool = False
     _holds_all: bool = False
 
@@ -62,10 +62,12 @@ class RecordStart:
         }
         path = layout.manifest(run, rank)
         try:
-            start.earlier(run, self.launch, self.settings.run_exists)  # before a claim: a directory that is refused stays unchanged
+            earlier_record.earlier(
+                run, self.launch, self.settings.run_exists
+            )  # before a claim: a directory that is refused stays unchanged
             folder.make(run, path.parent)
             self._claim = directory_lock.take(layout.claim(run, rank), self.launch)
-            self._earlier = start.earlier(run, self.launch, self.settings.run_exists, self._claim)
+            self._earlier = earlier_record.earlier(run, self.launch, self.settings.run_exists, self._claim)
             self.storage_limitations = [*filter(None, [self._claim.storage_limitations]), *atomic.weaknesses(path)]
             if self.storage_limitations:
                 self._manifest["storage_limitations"] = self.storage_limitations
@@ -104,7 +106,7 @@ class RecordStart:
         earlier = self._earlier
         if earlier is None or self.settings.run_exists == "continue":
             return earlier is not None
-        rows = start.counted(self.run, self.launch.rank, earlier.manifest, replaced=True) if earlier.is_own else None
+        rows = earlier_record.counted(self.run, self.launch.rank, earlier.manifest, replaced=True) if earlier.is_own else None
         return rows is not None and min(rows.rows, default=first) < first
 
     def resumes(self, first: int) -> bool:
@@ -144,11 +146,11 @@ class RecordStart:
             before = self._run_facts() if continuing else Facts()
             if earlier is not None and self._earlier is not None and self._earlier.is_own:
                 self._manifest["restarts"] = self.restarts = earlier.restarts + 1
-            rows = start.counted(self.run, self.launch.rank, earlier, replaced=not continuing)
+            rows = earlier_record.counted(self.run, self.launch.rank, earlier, replaced=not continuing)
             # run.json may be of a run that a killed start has replaced
             if before.is_there and self._manifest["run_id"] in (None, before.run_id):
                 kept = sum(step < steps.start for step in rows.rows) if rows is not None else 0
-                run_facts = start.continued(before, run_facts, steps.start, self.run, kept=kept)
+                run_facts = earlier_record.continued(before, run_facts, steps.start, self.run, kept=kept)
             deleting = self._put_manifest(steps, shards, rows, continuing)
             if self.launch.rank == 0:  # at once: until then a record that is being replaced is refused
                 atomic.write_sealed(layout.run_file(self.run), run_facts)
@@ -193,15 +195,17 @@ class RecordStart:
         run, rank, earlier, first = self.run, self.launch.rank, self._earlier, steps.start
         path = layout.manifest(run, rank)
         self._check()
-        start.refuse_links(run, rank, steps)
-        known = [] if earlier is None else start.steps_of(earlier.manifest, rows)
-        start.refuse_unwritable(run, rank, {*known}, steps)
+        earlier_record.refuse_links(run, rank, steps)
+        known = [] if earlier is None else earlier_record.steps_of(earlier.manifest, rows)
+        earlier_record.refuse_unwritable(run, rank, {*known}, steps)
         deleting = [step for step in known if not continuing or step > first]
         if earlier is not None and earlier.manifest is not None and rows is not None and continuing:
             names = {SCALARS.name: rows.rows, **rows.listed}
             self.kept = {name for name, numbers in names.items() if min(numbers, default=first) < first}
-            start.refuse_other(earlier.manifest, self.side, shards, run)
-            self._manifest["segments"] = start.earlier_segments(earlier.manifest, rows, first, start.again(self.settings, first))
+            earlier_record.refuse_other(earlier.manifest, self.side, shards, run)
+            self._manifest["segments"] = earlier_record.earlier_segments(
+                earlier.manifest, rows, first, earlier_record.again(self.settings, first)
+            )
         atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
         return deleting
@@ -209,13 +213,13 @@ class RecordStart:
     def _delete(self, steps: Sequence[int], rows: Committed | None, continuing: bool) -> None:
         """Delete the files of ``steps``, and other files of earlier records and killed processes that do not count."""
         run, rank, earlier = self.run, self.launch.rank, self._earlier
-        start.sweep(run, rank, [] if earlier is None else start.steps_of(earlier.manifest, rows))
-        start.remove(run, rank, steps)
+        earlier_record.sweep(run, rank, [] if earlier is None else earlier_record.steps_of(earlier.manifest, rows))
+        earlier_record.remove(run, rank, steps)
         if earlier is not None and not continuing:
-            folder.remove(run, start.rows_of(run, rank)[::-1])
+            folder.remove(run, earlier_record.rows_of(run, rank)[::-1])
             folder.remove(run, [layout.causal_mask(run)] if rank == 0 else [])
         if rank == 0:
-            start.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
+            earlier_record.remove_beyond(run, self.launch, recorded=self.settings.run_exists == "replace")
 
     def _check(self) -> None:
         """Raise RecordError where another job has the directory now."""

@@ -1,4 +1,4 @@
-"""The start of a rank's recording: an earlier record in its directory is refused, replaced or continued.
+"""An earlier record in the directory of a start, which the start refuses, replaces or continues.
 
 Nothing of an earlier record changes before the model is built, so a start that fails before that does no harm. Then
 the rename of one file, the rank's manifest, replaces the earlier record, or ends it where this one goes on
