@@ -88,9 +88,9 @@ def test_over_all_ranks_of_an_unknown_number_nothing_is_told() -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"callbacks": [{"type": "CheckpointMonitor"}]}, "trap.never_forgotten"),
+        ({"callbacks": [{"type": "CheckpointMonitor"}]}, "pitfall.never_forgotten"),
         ({"callbacks": [{"type": "MFLossMonitor"}]}, ""),
-        ({"callbacks": [{"type": "MFLossMonitor"}], "m.num_nextn_predict_layers": 1}, "trap.not_forgotten_further"),
+        ({"callbacks": [{"type": "MFLossMonitor"}], "m.num_nextn_predict_layers": 1}, "pitfall.not_forgotten_further"),
         ({"callbacks": [{"type": "CheckpointMonitor"}], "m.moe_aux_loss_coeff": 0.0}, ""),
     ],
 )

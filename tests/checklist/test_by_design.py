@@ -31,10 +31,10 @@ def test_telechat3_passes_the_sizes_of_its_heads_by_deepseeks_names_over() -> No
 
 def test_a_router_without_a_scale_does_not_compile() -> None:
     trapped = check(megatron(EXPERTS, {}), mindformers(EXPERTS, {"m.routed_scaling_factor": None})).sides[1].pitfalls
-    assert "trap.no_scaling" in ids(trapped)
+    assert "pitfall.no_scaling" in ids(trapped)
     for style in (EXPERTS, LATENT, NEW):
-        assert "trap.no_scaling" not in ids(check(megatron(style, {}), mindformers(style, {})).sides[1].pitfalls)
-    assert "trap.no_scaling" not in ids(
+        assert "pitfall.no_scaling" not in ids(check(megatron(style, {}), mindformers(style, {})).sides[1].pitfalls)
+    assert "pitfall.no_scaling" not in ids(
         check(megatron(LATENT, {}), mindformers(LATENT, {"m.routed_scaling_factor": None})).sides[1].pitfalls
     )
 
@@ -42,4 +42,4 @@ def test_a_router_without_a_scale_does_not_compile() -> None:
 @pytest.mark.parametrize("place", ["runner_wrapper.calculate_per_token_loss", "m.calculate_per_token_loss"])
 def test_a_loss_of_every_token_alike_elsewhere_than_at_the_top_level_is_a_trap(place: str) -> None:
     before = check(megatron(EXPERTS, {"calculate-per-token-loss": ""}), mindformers(EXPERTS, {place: True}))
-    assert {"trap.top_level_alone", "trap.no_effect"} & set(ids(before.sides[1].pitfalls))
+    assert {"pitfall.top_level_alone", "pitfall.no_effect"} & set(ids(before.sides[1].pitfalls))

@@ -175,7 +175,7 @@ def test_a_boolean_flag_takes_no_value() -> None:
 def test_a_scale_that_two_releases_take_from_another_flag_is_told() -> None:
     sides = [command(f"{SPARSE} {flag} 2.5") for flag in ("--routed-scaling-factor", "--moe-router-topk-scaling-factor")]
     told = [ids(*check(side, side).sides[0].pitfalls) for side in sides]
-    assert told == [["trap.scaling_by_groups"], []]
+    assert told == [["pitfall.scaling_by_groups"], []]
 
 
 def test_post_training_normalises_queries_and_keys_without_a_spec() -> None:

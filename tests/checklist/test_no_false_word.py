@@ -61,8 +61,8 @@ def test_the_other_names_are_those_that_mindformers_registers() -> None:
 def test_no_trap_is_seen_in_another_name() -> None:
     for kind in ("cosine", "CosineWithWarmUpLR"):
         found = checked(NEW, {}, schedule(kind, warmup_steps=None))
-        assert "trap.no_warm_up" not in ids(found.sides[1].pitfalls)
-    assert "trap.no_warm_up" in ids(checked(NEW, {}, schedule("linear", warmup_steps=None)).sides[1].pitfalls)
+        assert "pitfall.no_warm_up" not in ids(found.sides[1].pitfalls)
+    assert "pitfall.no_warm_up" in ids(checked(NEW, {}, schedule("linear", warmup_steps=None)).sides[1].pitfalls)
 
 
 # ---- lengths
@@ -119,7 +119,7 @@ def scaled(**others: Any) -> dict[str, Any]:
 def test_other_bounds_are_a_difference(name: str) -> None:
     one = row(checked(OLD, {"use-rope-scaling": ""}, scaled(**{name: OTHERS[name]})), "rope_scaling")
     assert one.outcome is RowOutcome.DIFFERENT
-    assert ids(one.candidate.shown) == ["meaning.scaling_bounds"]
+    assert ids(one.candidate.shown) == ["canonical_value.scaling_bounds"]
     assert f"{name}: {LLAMA3[name]:g}" in to_change(one).replace(".0", "")
 
 

@@ -54,9 +54,9 @@ def test_a_loss_that_nobody_adds_is_told() -> None:
     sparse = {"moe_config.expert_num": 4, "moe_config.routing_policy": "TopkRouterV2"}
     sparsely = check(megatron(OLD, {"num-experts": 4}), mindformers(OLD, {**sparse, "moe_config.aux_loss_factor": 0.05}))
     assert row(sparsely, "aux_loss_factor").outcome is RowOutcome.SAME
-    assert "trap.no_auxiliary_loss" in ids(*sparsely.sides[1].pitfalls)
+    assert "pitfall.no_auxiliary_loss" in ids(*sparsely.sides[1].pitfalls)
     dense = check(megatron(OLD, {}), mindformers(OLD, {"moe_config.expert_num": 1, "moe_config.aux_loss_factor": 0.05}))
-    assert "trap.no_auxiliary_loss" not in ids(*dense.sides[1].pitfalls)
+    assert "pitfall.no_auxiliary_loss" not in ids(*dense.sides[1].pitfalls)
 
 
 def test_how_positions_are_turned_says_nothing_where_none_are() -> None:

@@ -146,7 +146,7 @@ def test_ties_that_a_family_has_no_setting_for_are_told_so(of: Of) -> None:
 def test_experts_in_other_layers_are_counted(of: Of) -> None:
     one = row(of("deepseek3 671b"), "layers_with_experts")
     for side, dense, sparse in ((one.reference, 1, 60), (one.candidate, 3, 58)):
-        counts = message("meaning.layers_dense", count=dense), message("meaning.layers_with_experts", count=sparse)
+        counts = message("canonical_value.layers_dense", count=dense), message("canonical_value.layers_with_experts", count=sparse)
         assert side.shown == terms(counts)
     assert one.reference.where == f"{line('deepseek3_671b.sh', '--moe-layer-freq ')} --moe-layer-freq"
     assert one.change is not None
@@ -155,16 +155,16 @@ def test_experts_in_other_layers_are_counted(of: Of) -> None:
 
 TRAPS: list[tuple[str, str, str | None]] = [
     # pair, trap, the name that it is about
-    ("qwen3 30b a3b", "trap.ignored", "router_aux_loss_coef"),
-    ("qwen3 30b a3b", "trap.no_effect", "moe_router_pre_softmax"),
-    ("qwen3 30b a3b", "trap.no_effect", "moe_token_drop_policy"),
-    ("deepseek3 671b", "trap.ignored", "router_dense_type"),
-    ("deepseek3 12b", "trap.ignored", "scoring_func"),
-    ("deepseek3 12b", "trap.ignored", "router_dense_type"),
-    ("deepseek3 12b", "trap.ignored", "scaling_factor"),
-    ("telechat3 105b", "trap.ignored", "scoring_func"),
-    ("llama2 70b", "trap.groups_without_flag", None),
-    ("mixtral 8x7b", "trap.overwritten", "model.model_config.moe_config.expert_num"),
+    ("qwen3 30b a3b", "pitfall.ignored", "router_aux_loss_coef"),
+    ("qwen3 30b a3b", "pitfall.no_effect", "moe_router_pre_softmax"),
+    ("qwen3 30b a3b", "pitfall.no_effect", "moe_token_drop_policy"),
+    ("deepseek3 671b", "pitfall.ignored", "router_dense_type"),
+    ("deepseek3 12b", "pitfall.ignored", "scoring_func"),
+    ("deepseek3 12b", "pitfall.ignored", "router_dense_type"),
+    ("deepseek3 12b", "pitfall.ignored", "scaling_factor"),
+    ("telechat3 105b", "pitfall.ignored", "scoring_func"),
+    ("llama2 70b", "pitfall.groups_without_flag", None),
+    ("mixtral 8x7b", "pitfall.overwritten", "model.model_config.moe_config.expert_num"),
 ]
 
 
@@ -177,7 +177,7 @@ def test_hidden_dropout_that_a_file_leaves_out_is_a_tenth(of: Of) -> None:
     result = of("qwen3 32b", right=True, yaml={"    hidden_dropout: 0.0\n": ""})
     assert names(result, RowOutcome.DIFFERENT) == HIDES | {"hidden_dropout"}
     assert row(result, "hidden_dropout").candidate.shown == "0.1"
-    assert "trap.hidden_dropout" in {pitfall.id for pitfall in result.sides[1].pitfalls}
+    assert "pitfall.hidden_dropout" in {pitfall.id for pitfall in result.sides[1].pitfalls}
 
 
 def test_a_name_that_is_ignored_does_not_count(of: Of) -> None:

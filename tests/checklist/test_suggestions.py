@@ -84,25 +84,25 @@ def test_nothing_that_is_told_is_written_where_it_cannot_stand(nth: int) -> None
     [
         (
             *({"group-query-attention": "", "num-query-groups": 2}, {"m.num_key_value_head": 2}),
-            message("trap.no_name", place="new.yaml:17", name="num_key_value_head", known="num_key_value_heads"),
+            message("pitfall.no_name", place="new.yaml:17", name="num_key_value_head", known="num_key_value_heads"),
         ),
-        ({"swiglu": None, "swi-glu": ""}, {}, message("trap.no_flag", place="the command:1 --swi-glu", flag="--swiglu")),
+        ({"swiglu": None, "swi-glu": ""}, {}, message("pitfall.no_flag", place="the command:1 --swi-glu", flag="--swiglu")),
         (
             *({"hidden-dropout": None, "hidden_dropout": 0.3}, {}),
-            message("trap.no_flag", place="the command:1 --hidden_dropout", flag="--hidden-dropout"),
+            message("pitfall.no_flag", place="the command:1 --hidden_dropout", flag="--hidden-dropout"),
         ),
-        ({"my-own-switch": ""}, {}, message("trap.no_flags", flags=terms(["--my-own-switch"]))),
+        ({"my-own-switch": ""}, {}, message("pitfall.no_flags", flags=terms(["--my-own-switch"]))),
         (
             *({}, {"optimiser.eps": 1e-6, "optimizer.eps": None}),
-            message("trap.no_name", place="new.yaml:22", name="optimiser.eps", known="optimizer.eps"),
+            message("pitfall.no_name", place="new.yaml:22", name="optimiser.eps", known="optimizer.eps"),
         ),
         (
             *({}, {"m.normalization": "layernorm"}),
             message(
-                "trap.refused_value", place="new.yaml:15", name="normalization", value="layernorm", known=all_of("LayerNorm", "RMSNorm")
+                "pitfall.refused_value", place="new.yaml:15", name="normalization", value="layernorm", known=all_of("LayerNorm", "RMSNorm")
             ),
         ),
-        ({}, {"m.embedding_init_type": "bfloat16"}, message("trap.no_effect", place="new.yaml:9", name="embedding_init_type")),
+        ({}, {"m.embedding_init_type": "bfloat16"}, message("pitfall.no_effect", place="new.yaml:9", name="embedding_init_type")),
     ],
 )
 def test_what_only_looks_like_a_setting_is_a_trap(flags: dict[str, Any], keys: dict[str, Any], pitfall: Message) -> None:
@@ -137,9 +137,9 @@ def test_a_padded_vocabulary_is_advised_once_and_is_clean_as_told(style: str, pl
 @pytest.mark.parametrize(
     ("style", "pitfall"),
     [
-        (OLD, message("trap.padded_size", place="old.yaml:17")),
-        (LATENT, message("trap.no_effect", place="latent.yaml:27", name="padded_vocab_size")),
-        (EXPERTS, message("trap.refused", place="experts.yaml:24", name="padded_vocab_size", instead="vocab_size")),
+        (OLD, message("pitfall.padded_size", place="old.yaml:17")),
+        (LATENT, message("pitfall.no_effect", place="latent.yaml:27", name="padded_vocab_size")),
+        (EXPERTS, message("pitfall.refused", place="experts.yaml:24", name="padded_vocab_size", instead="vocab_size")),
     ],
 )
 def test_the_padded_size_under_another_name_is_no_size(style: str, pitfall: Message) -> None:
@@ -192,7 +192,7 @@ def test_names_that_the_training_graph_does_not_read_do_not_count() -> None:
     assert row(done, "use_fused_ops_topkrouter").candidate.shown == "False"
     done = checked(LATENT, {}, {"m.n_group": None, "m.n_groups": 4})
     assert row(done, "groups_of_experts").candidate.shown == "8"
-    assert trapped(done) == [message("trap.no_effect", place="latent.yaml:20", name="n_groups")]
+    assert trapped(done) == [message("pitfall.no_effect", place="latent.yaml:20", name="n_groups")]
 
 
 def test_flags_of_samples_in_a_run_of_iterations_are_not_worked_out() -> None:

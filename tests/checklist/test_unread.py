@@ -63,7 +63,7 @@ def test_a_class_reads_what_it_is_made_of_and_from_which_release_on() -> None:
 def told(text: str, version: str = "1.9", kind: str = "LlamaConfig") -> list[Message]:
     """The traps of keys that are not read; ``m.`` is the model."""
     checked = check(megatron(OLD, {}), mindformers(OLD, {"m.type": kind, **keys(text)}), mindformers=version)
-    return [pitfall for pitfall in checked.sides[1].pitfalls if pitfall.id.startswith("trap.unread")]
+    return [pitfall for pitfall in checked.sides[1].pitfalls if pitfall.id.startswith("pitfall.unread")]
 
 
 def about(version: str = "1.9", kind: str = "LlamaConfig") -> dict[str, Any]:
@@ -93,7 +93,7 @@ def at(text: str, name: str, kind: str = "LlamaConfig") -> str:
 def test_the_key_that_does_the_same_is_what_to_write(name: str, value: Any, instead: str) -> None:
     written = instead.partition(":")[0]
     text = f"m.{name}: {value}, m.{written}: null"
-    assert told(text) == [message("trap.unread", place=at(text, name), name=name, instead=instead, **about())]
+    assert told(text) == [message("pitfall.unread", place=at(text, name), name=name, instead=instead, **about())]
 
 
 def test_what_is_not_read_does_not_count() -> None:
@@ -104,7 +104,7 @@ def test_what_is_not_read_does_not_count() -> None:
 def test_a_key_beside_the_one_that_counts_is_told_with_its_place() -> None:
     text = "m.initializer_range: 0.1"
     beside = message(
-        "trap.unread_beside",
+        "pitfall.unread_beside",
         place=at(text, "initializer_range"),
         name="initializer_range",
         other="init_method_std",
@@ -118,32 +118,32 @@ def test_a_key_beside_the_one_that_counts_is_told_with_its_place() -> None:
 def test_a_name_that_is_nearly_one_that_is_read() -> None:
     near = "m.rms_norm_epsilon: 1.0e-6, m.rms_norm_eps: null"
     assert told(near) == [
-        message("trap.unread_near", place=at(near, "rms_norm_epsilon"), name="rms_norm_epsilon", other="rms_norm_eps", **about())
+        message("pitfall.unread_near", place=at(near, "rms_norm_epsilon"), name="rms_norm_epsilon", other="rms_norm_eps", **about())
     ]
     beside = "m.rms_norm_epsilon: 1.0e-6"
     assert [(pitfall.id, pitfall.arguments["elsewhere"]) for pitfall in told(beside)] == [
-        ("trap.unread_beside", at(beside, "rms_norm_eps"))
+        ("pitfall.unread_beside", at(beside, "rms_norm_eps"))
     ]
 
 
 def test_names_that_are_like_none_are_told_together() -> None:
     text = "m.foo_bar: 3, m.use_past_shard: true"
     names = terms(f"{name} ({at(text, name)})" for name in ("foo_bar", "use_past_shard"))
-    assert told(text) == [message("trap.unread_alone", names=names, **about())]
+    assert told(text) == [message("pitfall.unread_alone", names=names, **about())]
 
 
 def test_what_says_what_holds_anyway_is_no_trap() -> None:
     assert told("m.kv_channels: 16, m.rotary_pct: 1.0, m.emb_dropout_prob: 0.0, m.max_position_embeddings: 128, m.foo: null") == []
-    assert [pitfall.id for pitfall in told("m.kv_channels: 32, m.rotary_pct: 0.5")] == ["trap.unread_alone"]
+    assert [pitfall.id for pitfall in told("m.kv_channels: 32, m.rotary_pct: 0.5")] == ["pitfall.unread_alone"]
 
 
 @pytest.mark.parametrize(
     ("kind", "version", "text", "ids"),
     [
-        ("LlamaConfig", "1.3", "m.init_method_std: 0.1", ["trap.unread_alone"]),
+        ("LlamaConfig", "1.3", "m.init_method_std: 0.1", ["pitfall.unread_alone"]),
         ("LlamaConfig", "1.5", "m.init_method_std: 0.1", []),
         ("DeepseekV3Config", "1.5", "m.init_method_std: 0.1, m.mtp_depth: 1, m.rms_norm_eps: 1.0e-6", []),
-        ("InternLM2Config", "1.3", "m.has_bias: false", ["trap.unread_near", "trap.unread_alone"]),
+        ("InternLM2Config", "1.3", "m.has_bias: false", ["pitfall.unread_near", "pitfall.unread_alone"]),
         ("OfTheUsers", "1.9", "m.foo_bar: 3", []),
     ],
 )
@@ -153,7 +153,7 @@ def test_by_class_and_release(kind: str, version: str, text: str, ids: list[str]
 
 def test_newer_models_and_records_have_none() -> None:
     result = check(megatron(NEW, {}), mindformers(NEW, {"m.foo_bar": 3}))
-    assert [pitfall for pitfall in result.sides[1].pitfalls if pitfall.id.startswith("trap.unread")] == []
+    assert [pitfall for pitfall in result.sides[1].pitfalls if pitfall.id.startswith("pitfall.unread")] == []
 
 
 # --- files that MindFormers ships ---
@@ -168,4 +168,4 @@ def shipped(name: str, factory: pytest.TempPathFactory) -> Checklist:
     "name", ["llama2/pretrain_llama2_7b.yaml", "codellama/pretrain_codellama_34b.yaml", "glm2/finetune_glm2_6b_fp16.yaml"]
 )
 def test_files_of_1_3_that_set_what_their_classes_read(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert [pitfall for pitfall in shipped(name, tmp_path_factory).sides[1].pitfalls if pitfall.id.startswith("trap.unread")] == []
+    assert [pitfall for pitfall in shipped(name, tmp_path_factory).sides[1].pitfalls if pitfall.id.startswith("pitfall.unread")] == []

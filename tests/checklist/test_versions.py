@@ -27,7 +27,7 @@ def trapped(result: Checklist, side: int) -> set[str]:
 )
 def test_the_id_that_the_null_tokenizer_adds(version: str, told: bool) -> None:
     result = check(megatron(OLD, NULL), mindformers(OLD, {}), megatron=version)
-    assert ("trap.null_tokenizer" in trapped(result, 0)) is told
+    assert ("pitfall.null_tokenizer" in trapped(result, 0)) is told
 
 
 @pytest.mark.parametrize(("found", "told"), [("0.19.2", False), ("0.17.1", True), (None, True)])
@@ -42,7 +42,7 @@ def test_the_megatron_that_is_installed_reads_a_script(
     monkeypatch.setattr(sides, "version", version)
     one, other = script(tmp_path / "train.sh", tokenizer_type="NullTokenizer"), configuration(tmp_path / "llama.yaml")
     result = check_files(str(one), str(other), {})
-    assert ("trap.null_tokenizer" in trapped(result, 0)) is told
+    assert ("pitfall.null_tokenizer" in trapped(result, 0)) is told
 
 
 def test_a_record_says_which_one_made_it() -> None:
@@ -57,10 +57,10 @@ def test_which_megatron_a_fork_stands_on_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("style", "keys", "pitfall", "since"),
     [
-        (OLD, {"optimizer.type": "FP32StateAdamWeightDecay"}, "trap.optimizer_gone", ("1.5.0", "1.6.0")),
-        (NEW, {"m.hidden_dropout": None}, "trap.hidden_dropout", ("1.8.0", "1.9.0")),
-        (NEW, {"context.deterministic": "ON"}, "trap.not_deterministic", ("1.8.0", "1.9.0")),
-        (NEW, {"context.enable_graph_kernel": True}, "trap.passed_over", ("1.8.0", "1.9.0")),
+        (OLD, {"optimizer.type": "FP32StateAdamWeightDecay"}, "pitfall.optimizer_gone", ("1.5.0", "1.6.0")),
+        (NEW, {"m.hidden_dropout": None}, "pitfall.hidden_dropout", ("1.8.0", "1.9.0")),
+        (NEW, {"context.deterministic": "ON"}, "pitfall.not_deterministic", ("1.8.0", "1.9.0")),
+        (NEW, {"context.enable_graph_kernel": True}, "pitfall.passed_over", ("1.8.0", "1.9.0")),
     ],
 )
 def test_traps_of_mindformers(style: str, keys: dict[str, Any], pitfall: str, since: tuple[str, str]) -> None:

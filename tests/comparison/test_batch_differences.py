@@ -86,7 +86,7 @@ NAMES = {"labels": "labels", "mask": "loss_mask", "positions": "position_ids", "
 def test_arrays_made_differently_of_the_same_tokens_are_described(compared: Compared, bend: Any, way: str, cause: str) -> None:
     outcome = compared(of_text(bend), against=of_text())
     assert (outcome.verdict, outcome.first.name, outcome.blame.causes) == (Verdict.DIVERGED, "batches", (cause,))
-    assert ids(outcome.headline)[:2] == ["two_runs.other_arrays", f"made.{way}"]
+    assert ids(outcome.headline)[:2] == ["two_runs.other_arrays", f"batch_difference.{way}"]
     differing = {"name": NAMES[way.partition("_")[0]], "differing": 3, "steps": 3, "step": 0, "iteration": 1}
     assert arguments("two_runs.other_arrays", outcome.headline) == differing
     assert ids(outcome.next)[0] == "next.mend_making"
@@ -96,7 +96,7 @@ def test_the_side_that_does_it_is_named_and_the_id(compared: Compared) -> None:
     hidden, plain = of_text(ENDS_HIDDEN), of_text()
     for candidate, reference, side in ((hidden, plain, Side.CANDIDATE), (plain, hidden, Side.REFERENCE)):
         headline = compared(candidate, against=reference).headline
-        assert arguments("made.mask_hides_id", headline) == {"side": side, "number": END}
+        assert arguments("batch_difference.mask_hides_id", headline) == {"side": side, "number": END}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_side_that_does_it_is_named_and_the_id(compared: Compared) -> None:
 )
 def test_a_setting_that_hides_the_id_is_named(compared: Compared, side: str, key: str, value: object, told: str) -> None:
     outcome = compared(of_text(ENDS_HIDDEN, side=side, facts={"arguments": {key: value}}), against=of_text())
-    assert ids(outcome.headline)[1] == f"made.{told}"
+    assert ids(outcome.headline)[1] == f"batch_difference.{told}"
     assert ("padding_hidden" in outcome.blame.causes) == (told == "mask_hides_padding")
 
 
@@ -126,7 +126,7 @@ def test_mindformers_hides_the_id_0_where_nothing_is_configured(compared: Compar
 def test_a_way_must_fit_every_step_that_differs(compared: Compared) -> None:
     candidate = of_text(ENDS_HIDDEN)
     candidate.batches[2]["loss_mask"][0, 0] = 0
-    assert ids(compared(candidate, against=of_text()).headline)[1] == "made.mask_counts_all"
+    assert ids(compared(candidate, against=of_text()).headline)[1] == "batch_difference.mask_counts_all"
 
 
 def test_samples_that_begin_later_are_the_same_text(compared: Compared) -> None:
@@ -134,7 +134,7 @@ def test_samples_that_begin_later_are_the_same_text(compared: Compared) -> None:
         arrays["tokens"], arrays["labels"] = arrays["labels"], np.roll(arrays["labels"], -1, 1)
 
     outcome = compared(of_text(cut), against=of_text())
-    assert arguments("made.begins_later", outcome.headline) == {"side": Side.CANDIDATE, "number": 1}
+    assert arguments("batch_difference.begins_later", outcome.headline) == {"side": Side.CANDIDATE, "number": 1}
     assert outcome.blame.causes == ("other_cut",)
 
 

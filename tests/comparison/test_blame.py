@@ -60,7 +60,7 @@ CASES: dict[str, tuple[list[Callable[[Synthetic], Any]], FaultLocation, str, str
     "norms": ([lambda run: bent(run, lambda name, each: each * (1 + (name == NORM)))], FaultLocation.GRADIENTS, NORM, "norm_copies"),
     "one": ([lambda run: bent(run, lambda name, each: each * (name != Q))], FaultLocation.GRADIENTS, Q, "gradient_alone"),
     "backward, and no token losses": ([forgotten, lambda run: bent(run, noisy(3))], FaultLocation.GRADIENTS, "*", None),
-    "backward": ([lambda run: bent(run, noisy(3))], FaultLocation.GRADIENTS, "frontier.*", "backward_of_loss"),
+    "backward": ([lambda run: bent(run, noisy(3))], FaultLocation.GRADIENTS, "backward_boundary.*", "backward_of_loss"),
     "betas": ([lambda run: run.optimizer["groups"][0].update(betas=[0.9, 0.999])], FaultLocation.CONFIGURATION, "betas", None),
     "decay": (
         [lambda run: run.optimizer["groups"][1].update(weight_decay=0.1)],

@@ -171,7 +171,7 @@ def test_it_is_looked_for_in_the_first_step_that_differs() -> None:
     outcome = backward_boundary([*findings(step=0), *findings(*wrong, step=1), *findings(*IN_ORDER, step=2)])
     assert outcome == BackwardBoundary(at(1, "input_layernorm"), at(0, "mlp.down_proj"))
     above, below_it = "model.layers.1.input_layernorm.weight", "model.layers.0.mlp.down_proj.weight"
-    assert outcome.words == message("frontier.boundary", above=above, below=below_it)
+    assert outcome.words == message("backward_boundary.boundary", above=above, below=below_it)
 
 
 def test_rows_and_columns_without_a_gradient_are_told_with_their_side() -> None:

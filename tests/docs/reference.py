@@ -62,7 +62,9 @@ def causes() -> Iterator[Sequence[str]]:
 
 def when(one: Hypothesis) -> str:
     """By what a cause is known: its names, and the first line of its test."""
-    patterns = [f"`made.{pattern.name.lower()}`" if isinstance(pattern, Made) else str(pattern.value) for pattern in one.patterns]
+    patterns = [
+        f"`batch_difference.{pattern.name.lower()}`" if isinstance(pattern, Made) else str(pattern.value) for pattern in one.patterns
+    ]
     names = (
         ("what is named first is", one.settings),
         ("the error arises at", one.points),

@@ -28,7 +28,7 @@ def test_what_can_be_run_is_not_refused(name: str, tmp_path: Path) -> None:
     assert refusals(name, where=tmp_path, device="cpu", run="run", deterministic=1, learning_rate="1e-3", weights="all") == []
 
 
-SPARSE = rendered(terms([message("meaning.layers_dense", count=1), message("meaning.layers_with_experts", count=1)]))
+SPARSE = rendered(terms([message("canonical_value.layers_dense", count=1), message("canonical_value.layers_with_experts", count=1)]))
 MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "not deterministic": ("--cross-entropy-loss-fusion", {"deterministic": 1}, "--cross-entropy-loss-fusion is not deterministic"),
     "only on an accelerator": ("--fp8-format hybrid", {"device": "cpu"}, "--fp8-format only an accelerator can follow"),

@@ -443,7 +443,7 @@ def test_keys_that_are_passed_over(mindformers: dict[str, Any], family: str) -> 
             continue
         real = outcome(mindformers, f"ignored {family} {key}", family, "")  # the values are what 1.8 took
         said = trapped(model_yaml(family, **{key: tried}))
-        words = {"trap.ignored": "ignored", "trap.refused": "refused", "trap.refused_for_good": "refused"}
+        words = {"pitfall.ignored": "ignored", "pitfall.refused": "refused", "pitfall.refused_for_good": "refused"}
         ours = next((word for id, word in words.items() if (id, key) in said), "read")
         wrong |= {key: f"said to be {ours}, is {real}"} if ours != real else {}
     assert wrong == {}
@@ -455,7 +455,7 @@ def test_keys_that_are_refused(mindformers: dict[str, Any], family: str) -> None
     tried = [key for one, key in conflicts().values() if one == family]
     refused = {key for key in tried if outcome(mindformers, f"conflict {family} {key}", family) == "refused"}
     refused -= {"use_gmm"}  # for the grouped product that it was tried with, not for its name
-    said = {key for key in tried if trapped(model_yaml(family, **{key: 1})) & {("trap.refused", key), ("trap.refused_for_good", key)}}
+    said = {key for key in tried if trapped(model_yaml(family, **{key: 1})) & {("pitfall.refused", key), ("pitfall.refused_for_good", key)}}
     said -= {"extend_method", "use_fused_swiglu"}  # refused with values that mean something, as the test above has it
     wrong = {"refused, not said": sorted(refused - said), "said, not refused": sorted(said - refused)}
     assert not any(wrong.values()), wrong
@@ -464,13 +464,13 @@ def test_keys_that_are_refused(mindformers: dict[str, Any], family: str) -> None
 def test_dropout_of_a_newer_model(mindformers: dict[str, Any]) -> None:
     for family in TRAINED:
         real = value(mindformers["newer"][f"default {family}"])["hidden_dropout"]
-        assert (("trap.hidden_dropout", "") in trapped(model_yaml(family))) == (real == 0.1)
+        assert (("pitfall.hidden_dropout", "") in trapped(model_yaml(family))) == (real == 0.1)
         assert real in (0.0, 0.1)
     for name in ("hidden_dropout", "attention_dropout"):
         assert f"{name} should be a float" in mindformers["newer"][f"{name} 0"]["refused"]
         assert value(mindformers["newer"][f"{name} 0.0"])[name] == 0.0
-        assert ("trap.no_float", name) in trapped(model_yaml("qwen3", **{name: 0}))
-        assert ("trap.no_float", name) not in trapped(model_yaml("qwen3", **{name: 0.0}))
+        assert ("pitfall.no_float", name) in trapped(model_yaml("qwen3", **{name: 0}))
+        assert ("pitfall.no_float", name) not in trapped(model_yaml("qwen3", **{name: 0.0}))
 
 
 def test_a_number_that_stays_text(mindformers: dict[str, Any]) -> None:

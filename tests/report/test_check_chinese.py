@@ -199,7 +199,7 @@ def test_traps_of_older_models_and_of_megatron() -> None:
     older = mindformers(OLD, {"m.moe_config.expert_num": 8, "lr_schedule.learning_rate": "1e-3"})
     newer = megatron(OLD, {"num-query-groups": 2, "tokenizer-type": "NullTokenizer", "yaml-cfg": "one.yaml", "use-checkpoint-args": None})
     pitfalls = {pitfall.id for side in check(newer, older).sides for pitfall in side.pitfalls}
-    assert pitfalls >= {"trap.overwritten", "trap.text_to_yaml", "trap.groups_without_flag", "trap.null_tokenizer", "trap.own_yaml"}
+    assert pitfalls >= {"pitfall.overwritten", "pitfall.text_to_yaml", "pitfall.groups_without_flag", "pitfall.null_tokenizer", "pitfall.own_yaml"}
     assert english((newer, older)) == []
 
 

@@ -161,7 +161,10 @@ class ExpertLayers(CanonicalValue):
     @property
     def words(self) -> Argument:
         """``3 dense, 58 with experts``."""
-        runs = [message("meaning.layers_with_experts" if experts else "meaning.layers_dense", count=count) for experts, count in self.runs]
+        runs = [
+            message("canonical_value.layers_with_experts" if experts else "canonical_value.layers_dense", count=count)
+            for experts, count in self.runs
+        ]
         return terms(runs) if runs else "none"
 
     @property
@@ -187,10 +190,10 @@ class Balanced(CanonicalValue):
     def words(self) -> Argument:
         """``aux_loss, of 4 sequences together``."""
         if self.of_step:
-            return message("meaning.balanced_step", kind=self.kind, count=self.sequences)
+            return message("canonical_value.balanced_step", kind=self.kind, count=self.sequences)
         if self.parts > 1:
-            return message("meaning.balanced_part", kind=self.kind, count=self.sequences, parts=self.parts)
-        return message("meaning.balanced", kind=self.kind, count=self.sequences)
+            return message("canonical_value.balanced_part", kind=self.kind, count=self.sequences, parts=self.parts)
+        return message("canonical_value.balanced", kind=self.kind, count=self.sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class Dynamic(CanonicalValue):
     @property
     def words(self) -> Argument:
         """``dynamic from 65536``."""
-        return message("meaning.dynamic", start=self.start)
+        return message("canonical_value.dynamic", start=self.start)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -233,9 +236,9 @@ class Scaling(CanonicalValue):
         """``llama3, factor 8``, and bounds that are not the usual ones."""
         factor = _number(self.factor)
         if self.bounds == RopeWavelengths():
-            return message("meaning.scaling", kind=self.kind, factor=factor)
+            return message("canonical_value.scaling", kind=self.kind, factor=factor)
         low, high, length = map(_number, (self.bounds.low, self.bounds.high, self.bounds.length))
-        return message("meaning.scaling_bounds", kind=self.kind, factor=factor, low=low, high=high, length=length)
+        return message("canonical_value.scaling_bounds", kind=self.kind, factor=factor, low=low, high=high, length=length)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -258,7 +261,7 @@ class OwnRates(CanonicalValue):
     @property
     def words(self) -> Argument:
         """``2 groups with schedules of their own``."""
-        return message("meaning.own_rates", count=self.groups)
+        return message("canonical_value.own_rates", count=self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +279,8 @@ class Hidden(CanonicalValue):
         if self.id is None:
             return "none"
         if self.attention and self.loss:
-            return message("meaning.hidden", id=self.id)
-        return message("meaning.hidden_attention" if self.attention else "meaning.hidden_loss", id=self.id)
+            return message("canonical_value.hidden", id=self.id)
+        return message("canonical_value.hidden_attention" if self.attention else "canonical_value.hidden_loss", id=self.id)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -295,7 +298,7 @@ class TwoLengths(CanonicalValue):
     @property
     def words(self) -> Argument:
         """``4096 in the model, 8192 in the data``."""
-        return message("meaning.two_lengths", model=str(self.model), data=str(self.data))
+        return message("canonical_value.two_lengths", model=str(self.model), data=str(self.data))
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -321,8 +324,8 @@ class Released(CanonicalValue):
     def words(self) -> Argument:
         """The version, or what it should be."""
         if self.wanted is None:
-            return message("meaning.pair_unknown", mindformers=self.mindformers, mindspore=self.mindspore)
-        return self.mindspore if self.fits else message("meaning.pair_wrong", wanted=self.wanted, found=self.mindspore)
+            return message("canonical_value.pair_unknown", mindformers=self.mindformers, mindspore=self.mindspore)
+        return self.mindspore if self.fits else message("canonical_value.pair_wrong", wanted=self.wanted, found=self.mindspore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,12 +400,12 @@ def show(value: Setting) -> Argument:
     if isinstance(value, Enum):
         return value
     if isinstance(value, frozenset):
-        return message("meaning.weights", count=len(value))
+        return message("canonical_value.weights", count=len(value))
     if isinstance(value, dict):
         counts = Counter(map(str, value.values())).most_common()
         if len(counts) < 2:
             return counts[0][0] if counts else "–"
-        return terms(message("meaning.of", value=name, count=count) for name, count in counts)
+        return terms(message("canonical_value.of", value=name, count=count) for name, count in counts)
     written = as_written(value)
     return written if len(written) <= LONGEST_SHOWN else f"{written[:LONGEST_SHOWN]}…"
 

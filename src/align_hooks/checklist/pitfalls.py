@@ -79,7 +79,7 @@ def pitfalls(configuration: Configuration, covered: Set[str]) -> Sequence[Pitfal
 
 def _of_model(c: Configuration) -> Iterator[Pitfall]:
     if (alike := c.values.get("runner_wrapper.calculate_per_token_loss")) is not None:
-        yield Pitfall(message("trap.top_level_alone", place=alike.where), alike)
+        yield Pitfall(message("pitfall.top_level_alone", place=alike.where), alike)
     yield from _newer(c) if is_new(c) else (*_unread(c), *_older(c))
 
 
@@ -95,13 +95,15 @@ def _misspelt(covered: Set[str], c: Configuration) -> Iterator[Pitfall]:
             continue
         near = _near(name.lstrip("-").replace("-", "_") if c.side == MEGATRON else name, known)
         if c.side == MEGATRON and near:
-            yield Pitfall(message("trap.no_flag", place=value.where, flag="--" + near.replace("_", "-")), value)
+            yield Pitfall(message("pitfall.no_flag", place=value.where, flag="--" + near.replace("_", "-")), value)
         elif near:
-            yield Pitfall(message("trap.no_name", place=value.where, name=name.removeprefix(MODEL), known=near.removeprefix(MODEL)), value)
+            yield Pitfall(
+                message("pitfall.no_name", place=value.where, name=name.removeprefix(MODEL), known=near.removeprefix(MODEL)), value
+            )
         elif c.side == MEGATRON:
             strangers.append(f"--{flag}")
     if strangers:
-        yield Pitfall(message("trap.no_flags", flags=terms(strangers)))
+        yield Pitfall(message("pitfall.no_flags", flags=terms(strangers)))
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -121,38 +123,38 @@ def _accumulation(c: Configuration) -> Iterator[Pitfall]:
     if asked is None or not isinstance(asked.value, int) or asked.value < 2:
         return
     if does_not_accumulate(c) or (piped is not None and isinstance(piped.value, int) and piped.value > 1):
-        yield Pitfall(message("trap.no_accumulation", place=asked.where), asked)
+        yield Pitfall(message("pitfall.no_accumulation", place=asked.where), asked)
 
 
 def _newer(c: Configuration) -> Iterator[Pitfall]:
     kind = models.family(c)
     for name in sorted(models.ignored(kind)):
         if MODEL + name in c.passed_over and (value := written_in_yaml(c, name)) is not None:
-            yield Pitfall(message("trap.ignored", place=value.where, name=name, instead=models.INSTEAD[name]), value)
+            yield Pitfall(message("pitfall.ignored", place=value.where, name=name, instead=models.INSTEAD[name]), value)
     of_family = models.without_effect(kind) - models.ignored(kind) if c.passed_over else set()
     for name in (name for name in sorted({*models.NOT_IN_GRAPH, *of_family}) if name not in models.refused(kind) or not c.passed_over):
         if (value := written_in_yaml(c, name)) is not None and value.value:
-            yield Pitfall(message("trap.no_effect", place=value.where, name=name), value)
+            yield Pitfall(message("pitfall.no_effect", place=value.where, name=name), value)
     for name in CONTEXT if is_since(c.version, *NEWER_DEFAULTS) else ():
         if (value := c.values.get(f"context.{name}")) is not None:
             if name == "deterministic":
-                yield Pitfall(message("trap.not_deterministic", place=value.where), value)
+                yield Pitfall(message("pitfall.not_deterministic", place=value.where), value)
             else:
-                yield Pitfall(message("trap.passed_over", place=value.where, name=f"context.{name}"), value)
+                yield Pitfall(message("pitfall.passed_over", place=value.where, name=f"context.{name}"), value)
     scaling = next((c.values[key] for key in SCALED if key in c.values), None)
     if scaling is not None and str(scaling.value).lower() in ("llama3", "linear", "dynamic"):
-        yield Pitfall(message("trap.no_positions", place=scaling.where, type=str(scaling.value)), scaling)
+        yield Pitfall(message("pitfall.no_positions", place=scaling.where, type=str(scaling.value)), scaling)
     scale = _own(c, "routed_scaling_factor") or _own(c, "moe_router_topk_scaling_factor")
     if kind == "qwen3_moe" and not c.unread and (scale is None or scale.value is None):
-        yield Pitfall(message("trap.no_scaling", source=c.source))
+        yield Pitfall(message("pitfall.no_scaling", source=c.source))
     if (balances := _own(c, "moe_router_load_balancing_type")) is not None and balances.value == "gbs_aux_loss":
         yield from _forgets(c, balances)
     dropout = _own(c, "hidden_dropout")
     if dropout is None and kind is not None and kind not in (*models.MLA, "telechat") and is_since(c.version, *NEWER_DEFAULTS):
-        yield Pitfall(message("trap.hidden_dropout", source=c.source))
+        yield Pitfall(message("pitfall.hidden_dropout", source=c.source))
     asked = _own(c, "qk_layernorm")
     if kind in ("qwen3", "qwen3_moe") and asked is not None and asked.value is False:
-        yield Pitfall(message("trap.always_normalised", place=asked.where), asked)
+        yield Pitfall(message("pitfall.always_normalised", place=asked.where), asked)
 
 
 def _forgets(c: Configuration, balances: Value) -> Iterator[Pitfall]:
@@ -160,9 +162,9 @@ def _forgets(c: Configuration, balances: Value) -> Iterator[Pitfall]:
     listed = c.find(("callbacks",))
     kinds = [one.get("type") for one in listed.value if isinstance(one, dict)] if listed and isinstance(listed.value, list) else []
     if mindformers_weight(c) and listed is not None and "MFLossMonitor" not in kinds:
-        yield Pitfall(message("trap.never_forgotten", place=balances.where), balances)
+        yield Pitfall(message("pitfall.never_forgotten", place=balances.where), balances)
     elif mindformers_weight(c) and value_of(c, model("num_nextn_predict_layers"), models.default("mtp_num_layers")):
-        yield Pitfall(message("trap.not_forgotten_further", place=balances.where), balances)
+        yield Pitfall(message("pitfall.not_forgotten_further", place=balances.where), balances)
 
 
 def _schedule(c: Configuration) -> Iterator[Pitfall]:
@@ -171,38 +173,38 @@ def _schedule(c: Configuration) -> Iterator[Pitfall]:
         return
     name = schedule_class(kind.value)
     if name == "WarmUpStableDecayLR" and not any(value is not None and value.value for value in (steps, part)):
-        yield Pitfall(message("trap.divides_by_zero", place=kind.where), kind)
+        yield Pitfall(message("pitfall.divides_by_zero", place=kind.where), kind)
     if steps is None and part is None and name not in WARMS_BY_ITSELF:
-        yield Pitfall(message("trap.no_warm_up", place=kind.where, type=str(kind.value)), kind)
+        yield Pitfall(message("pitfall.no_warm_up", place=kind.where, type=str(kind.value)), kind)
 
 
 def _older(c: Configuration) -> Iterator[Pitfall]:
     optimizer = c.find(("optimizer.type",))
     if optimizer is not None and optimizer.value == "FP32StateAdamWeightDecay" and is_since(c.version, *WITHOUT_OPTIMIZER):
-        yield Pitfall(message("trap.optimizer_gone", place=optimizer.where), optimizer)
+        yield Pitfall(message("pitfall.optimizer_gone", place=optimizer.where), optimizer)
     if (padded := c.values.get(f"{MODEL}padded_vocab_size")) is not None and models.family(c) == models.LLAMA:
-        yield Pitfall(message("trap.padded_size", place=padded.where), padded)
+        yield Pitfall(message("pitfall.padded_size", place=padded.where), padded)
     balanced = c.find(("moe_config.aux_loss_factor",))
     if balanced is not None and (models.family(c) in (models.LLAMA, *models.DEEPSEEK)) and (mindformers_experts(c) or 0) > 1:
-        yield Pitfall(message("trap.no_auxiliary_loss", place=balanced.where), balanced)
+        yield Pitfall(message("pitfall.no_auxiliary_loss", place=balanced.where), balanced)
     if (name := next((name for name in c.values if name.startswith(f"{MODEL}moe_config.")), None)) is not None:
-        yield Pitfall(message("trap.overwritten", place=c.values[name].where, name=name), c.values[name])
+        yield Pitfall(message("pitfall.overwritten", place=c.values[name].where, name=name), c.values[name])
 
 
 def _megatron(c: Configuration) -> Iterator[Pitfall]:
     groups, grouped = c.values.get("num_query_groups"), c.values.get("group_query_attention")
     if groups is not None and grouped is None:
-        yield Pitfall(message("trap.groups_without_flag", place=groups.where), groups)
+        yield Pitfall(message("pitfall.groups_without_flag", place=groups.where), groups)
     adds_one = not c.version or not is_since(c.version, *ADDS_NO_ID)
     if known(c, "tokenizer_type") == "NullTokenizer" and "vocab_size" in c.values and adds_one:
-        yield Pitfall(message("trap.null_tokenizer", place=c.values["tokenizer_type"].where), c.values["tokenizer_type"])
+        yield Pitfall(message("pitfall.null_tokenizer", place=c.values["tokenizer_type"].where), c.values["tokenizer_type"])
     scale = c.values.get("moe_router_topk_scaling_factor")
     if c.fork == MINDSPEED_LLM and scale is not None and scale.place is not None and scale.place.name == "--routed-scaling-factor":
-        yield Pitfall(message("trap.scaling_by_groups", place=scale.where), scale)
+        yield Pitfall(message("pitfall.scaling_by_groups", place=scale.where), scale)
     if (config := c.values.get("yaml_cfg")) is not None:
-        yield Pitfall(message("trap.own_yaml", place=config.where), config)
+        yield Pitfall(message("pitfall.own_yaml", place=config.where), config)
     if (saved := c.values.get("use_checkpoint_args")) is not None:
-        yield Pitfall(message("trap.checkpoint_arguments", place=saved.where), saved)
+        yield Pitfall(message("pitfall.checkpoint_arguments", place=saved.where), saved)
 
 
 def _own(c: Configuration, name: str) -> Value | None:
@@ -228,7 +230,7 @@ def _unread(c: Configuration) -> Iterator[Pitfall]:
     read = models.own_keys(kind, c.version) if kind else frozenset[str]()
     of = {"kind": kind, "version": ".".join(c.version.split(".")[:2])}
     if (last := models.GONE.get(kind)) is not None and is_since(c.version, 1, 6):
-        yield Pitfall(message("trap.no_class", place=c.values[models.OF_CLASS].where, last=last, **of), c.values[models.OF_CLASS])
+        yield Pitfall(message("pitfall.no_class", place=c.values[models.OF_CLASS].where, last=last, **of), c.values[models.OF_CLASS])
         of["version"] = last
     unknown: list[str] = []
     for name, value in _lost(c) if kind else ():
@@ -236,15 +238,15 @@ def _unread(c: Configuration) -> Iterator[Pitfall]:
             continue
         near = meant or next(iter(difflib.get_close_matches(name, sorted(read - {name}), 1, NEAR_KEY)), "")
         if (other := c.values.get(MODEL + near)) is not None:
-            yield Pitfall(message("trap.unread_beside", place=value.where, name=name, other=near, elsewhere=other.where, **of), value)
+            yield Pitfall(message("pitfall.unread_beside", place=value.where, name=name, other=near, elsewhere=other.where, **of), value)
         elif meant:
-            yield Pitfall(message("trap.unread", place=value.where, name=name, instead=f"{meant}: {in_yaml(value.value)}", **of), value)
+            yield Pitfall(message("pitfall.unread", place=value.where, name=name, instead=f"{meant}: {in_yaml(value.value)}", **of), value)
         elif near:
-            yield Pitfall(message("trap.unread_near", place=value.where, name=name, other=near, **of), value)
+            yield Pitfall(message("pitfall.unread_near", place=value.where, name=name, other=near, **of), value)
         else:
             unknown.append(f"{name} ({value.where})")
     if unknown:
-        yield Pitfall(message("trap.unread_alone", names=terms(unknown), **of))
+        yield Pitfall(message("pitfall.unread_alone", names=terms(unknown), **of))
 
 
 def _lost(c: Configuration) -> Iterator[tuple[str, Value]]:
@@ -321,13 +323,13 @@ def _numbers(c: Configuration) -> Iterator[Refusal]:
             continue
         words = {"place": value.where, "name": key, "value": str(written)}
         if texts and all(isinstance(plain(text), int | float) for text in texts):
-            yield Refusal(message("trap.text_to_yaml", number=in_yaml(number), **words), value, {name: number})
+            yield Refusal(message("pitfall.text_to_yaml", number=in_yaml(number), **words), value, {name: number})
         elif texts and name.startswith(CHECKED):
-            yield Refusal(message("trap.no_number", place=value.where, name=key, value=texts[0]), value)
+            yield Refusal(message("pitfall.no_number", place=value.where, name=key, value=texts[0]), value)
         elif kind == "float" and int in map(type, members) and (name.startswith("optimizer.") or (name in DROPOUT and is_new(c))):
-            yield Refusal(message("trap.no_float", number=in_yaml(number), **words), value, {name: number})
+            yield Refusal(message("pitfall.no_float", number=in_yaml(number), **words), value, {name: number})
         elif name.startswith(CHECKED) and kind == "integer" and isinstance(written, float) and not name.endswith(CONVERTED):
-            yield Refusal(message("trap.no_integer", **words), value, {name: int(written)})
+            yield Refusal(message("pitfall.no_integer", **words), value, {name: int(written)})
 
 
 def _betas(c: Configuration) -> Iterator[Refusal]:
@@ -337,7 +339,7 @@ def _betas(c: Configuration) -> Iterator[Refusal]:
     if gone:
         instead = ", ".join(f"{key}: {in_yaml(c.values[key].written if key in c.values else edits[key])}" for key in beta_keys(c))
         kind, first = str(value_of(c, ("optimizer.type",), "AdamW")), c.values[gone[0]]
-        yield Refusal(message("trap.betas", place=first.where, kind=kind, names=all_of(*gone), instead=instead), first, edits)
+        yield Refusal(message("pitfall.betas", place=first.where, kind=kind, names=all_of(*gone), instead=instead), first, edits)
 
 
 def _names(c: Configuration) -> Iterator[Refusal]:
@@ -347,10 +349,10 @@ def _names(c: Configuration) -> Iterator[Refusal]:
     for name in sorted(models.refused(models.family(c))):
         if (value := written_in_yaml(c, name)) is None:
             continue
-        text = message("trap.refused_for_good", place=value.where, name=name)
+        text = message("pitfall.refused_for_good", place=value.where, name=name)
         moved: Edits = {}
         if (instead := models.INSTEAD.get(name)) is not None:
-            text = message("trap.refused", place=value.where, name=name, instead=instead)
+            text = message("pitfall.refused", place=value.where, name=name, instead=instead)
         if isinstance(instead, str) and MODEL + instead not in c.values and value.unknown is None:
             moved = {MODEL + instead: as_accepted(MODEL + instead, value.written, c)}
         yield Refusal(text, value, {**moved, MODEL + name: UNSET})
@@ -363,10 +365,10 @@ def _values(c: Configuration) -> Iterator[Refusal]:
     for name, values in ALLOWED.items():
         if (value := c.values.get(MODEL + name)) is not None and c.passed_over and value.value not in values:
             known = all_of(*values)
-            yield Refusal(message("trap.refused_value", place=value.where, name=name, value=str(value.value), known=known), value)
+            yield Refusal(message("pitfall.refused_value", place=value.where, name=name, value=str(value.value), known=known), value)
     grouped = c.values.get(f"{MODEL}moe_grouped_gemm")
     if models.family(c) in ("qwen3_moe", "deepseek_v3") and grouped is not None and grouped.value is False:
-        yield Refusal(message("trap.no_other_product", place=grouped.where), grouped, {f"{MODEL}moe_grouped_gemm": True})
+        yield Refusal(message("pitfall.no_other_product", place=grouped.where), grouped, {f"{MODEL}moe_grouped_gemm": True})
 
 
 def written_in_yaml(c: Configuration, name: str) -> Value | None:

@@ -92,6 +92,11 @@ class CheckedSide:
     without_model_file: bool = False
     """Whether the model's ``config.json`` is not on this machine."""
 
+    @property
+    def incomplete(self) -> tuple[Argument, ...]:
+        """The notes on a part of the side that was not read, for want of a file or of arguments."""
+        return tuple(note for note in self.notes if isinstance(note, IncompleteSide))
+
 
 @dataclass(frozen=True, slots=True)
 class Checklist:

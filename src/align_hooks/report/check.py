@@ -10,7 +10,6 @@ from align_hooks.checklist.lookup import MODEL
 from align_hooks.checklist.result import CheckedSide, Checklist, Course, Scheduled
 from align_hooks.checklist.row import Occasion
 from align_hooks.comparison.verdict import Curve
-from align_hooks.configuration.values import IncompleteSide
 from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
 from align_hooks.report import to_change
 from align_hooks.report.blocks import (
@@ -80,7 +79,7 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[DocumentB
         yield Code([f"{rendered(name)}  {side.framework:<11}  {side.source}"], STEP, on=Medium.TERMINAL)
     if checklist.of(RowOutcome.DIFFERENT):
         yield to_change.of_checklist(checklist)
-    for note in dict.fromkeys(note for side in checklist.sides for note in side.notes if isinstance(note, IncompleteSide)):
+    for note in dict.fromkeys(note for side in checklist.sides for note in side.incomplete):
         yield Paragraph(note, "bold", 0)
     yield Items(refused(checklist), message("heading.refused"), PITFALLS)
     in_file = () if everything else in_absent_file(checklist)
@@ -169,7 +168,7 @@ def guide(checklist: Checklist, *, everything: bool) -> Iterator[DocumentBlock]:
         if broken.parts and everything:
             yield Paragraph(message("check.not_kept", rows=broken))
     for name, side in sides(checklist):
-        for note in (note for note in side.notes if not isinstance(note, IncompleteSide)):
+        for note in (note for note in side.notes if note not in side.incomplete):
             yield Paragraph(note if isinstance(note, Joined) else message("check.of_side", side=name, text=note), "dim")
 
 

@@ -48,7 +48,7 @@ class BatchDifference:
     def words(self) -> Message:
         """Return the difference as a message."""
         known = {"side": self.side, "number": self.number}
-        return message(f"made.{self.made.name.lower()}", **{name: value for name, value in known.items() if value is not None})
+        return message(f"batch_difference.{self.made.name.lower()}", **{name: value for name, value in known.items() if value is not None})
 
 
 @dataclass(slots=True)

@@ -35,8 +35,8 @@ class BackwardBoundary:
         """Return the boundary in words."""
         below = listed(self.below)
         if not self.above:
-            return message("frontier.from_the_output", below=below)
-        return message("frontier.boundary", above=listed(self.above), below=below)
+            return message("backward_boundary.from_the_output", below=below)
+        return message("backward_boundary.boundary", above=listed(self.above), below=below)
 
 
 def backward_boundary(findings: Sequence[Finding]) -> BackwardBoundary | None:

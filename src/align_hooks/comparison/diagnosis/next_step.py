@@ -86,7 +86,7 @@ def at_data(now: Situation) -> Advice | None:
     if not now.is_replayable:
         return None
     replayed = now.candidate_used("replay_batches")
-    return Advice(message("next.feed_its_batches") if replayed else message("next.feed_batches"), AGAIN)
+    return Advice(message("next.replay_the_reference_batches") if replayed else message("next.replay_batches"), AGAIN)
 
 
 def at_weights(now: Situation) -> Advice | None:
@@ -94,7 +94,7 @@ def at_weights(now: Situation) -> Advice | None:
     if not now.is_replayable:
         return None
     if not now.candidate_used("load_weights"):
-        return Advice(message("next.feed_weights"), AGAIN)
+        return Advice(message("next.replay_weights"), AGAIN)
     return Advice(message("next.mend_conversion", suspect=now.suspect), AGAIN)
 
 
