@@ -12,6 +12,7 @@ from align_hooks.checklist.tables.structure import ALONE
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.configuration.megatron import RENAMED
+from align_hooks.data_file import sections
 from align_hooks.messages import Argument, rendered
 from checklist.exercises import EXERCISES
 
@@ -25,13 +26,22 @@ def flag(attribute: str) -> str:
     return "--" + next((name for name, (renamed, _) in RENAMED.items() if renamed == attribute), attribute).replace("_", "-")
 
 
-def side(spec: SideSpec, keys: list[str]) -> str:
+def noted(side: str) -> dict[str, str]:
+    """Row to what is to be known of a side's value."""
+    notes = (line.split(": ", 1) for line in sections(Path(__file__).with_name("notes.txt"))[side])
+    return {id: words for ids, words in notes for id in ids.split()}
+
+
+MEGATRON, MINDFORMERS = map(noted, ("megatron", "mindformers"))
+
+
+def side(spec: SideSpec, keys: list[str], note: str) -> str:
     """One side of a row: names, what holds without them, and what is to be known."""
     if spec.fixed is not UNSET:
-        return f"always {spec.fixed}" + (f" ({rendered(spec.note)})" if spec.note is not None else "")
+        return f"always {spec.fixed}" + (f" ({note})" if note else "")
     names = ", ".join(f"`{key}`" for key in dict.fromkeys(keys))
     default = "" if spec.default is UNSET or callable(spec.default) or spec.default is None else f"else {spec.default}"
-    return "; ".join(filter(None, (names, default, rendered(spec.note)))) or "–"
+    return "; ".join(filter(None, (names, default, note))) or "–"
 
 
 def line(row: CheckRow) -> str:
@@ -39,8 +49,8 @@ def line(row: CheckRow) -> str:
     advice: Argument = row.advice.text if row.advice is not None else None
     cells: list[Any] = [
         rendered(row.name),
-        side(row.megatron, [flag(key) for key in row.megatron.keys if "." not in key]),
-        side(row.mindformers, [key.removeprefix(SHORT) for key in row.mindformers.keys]),
+        side(row.megatron, [flag(key) for key in row.megatron.keys if "." not in key], MEGATRON.get(row.id, "")),
+        side(row.mindformers, [key.removeprefix(SHORT) for key in row.mindformers.keys], MINDFORMERS.get(row.id, "")),
         rendered(row.effect),
         "; ".join(filter(None, (rendered(advice), f"by hand: {rendered(row.by_hand)}" if row.by_hand is not None else ""))),
         "; ".join(row.sources),

@@ -102,7 +102,6 @@ class SideSpec:
     """Computes the quantity where no single key says it; a resolver has its writer too."""
     fixed: Setting = UNSET
     """What the framework does where nothing can be configured."""
-    note: Message | None = None
     beside: tuple[str, ...] = ()
     """Names that belong to the quantity and do not say it, such as how something is done that another key switches on."""
     writer: Write | None = None
@@ -274,5 +273,5 @@ class CheckRow:
         return values[keys[0]] if keys and spec.keys else None
 
 
-NEVER = SideSpec(fixed=False, note=message("note.none"))
+NEVER = SideSpec(fixed=False)
 """A side that has no such setting, so that it is off."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from align_hooks.checklist.canonical_values import UNSET, Decays, OptimizerKind, Words, text
-from align_hooks.checklist.lookup import all_sides, are_numbers, has, value_of
+from align_hooks.checklist.lookup import are_numbers, has, value_of
 from align_hooks.checklist.resolver import EditRequest, Edits, Resolver, resolver
 from align_hooks.checklist.resolvers.layout import is_piped
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Value
@@ -126,11 +126,6 @@ def decaying(c: Configuration) -> Setting:
     if c.side != MINDFORMERS and (value_of(c, ("apply_wd_to_qk_layernorm",), False) or value_of(c, ("no_weight_decay_cond_type",), None)):
         return Decays.RULE_AND_NORMS
     return Decays.RULE
-
-
-def nothing_decays(reference: Configuration, candidate: Configuration) -> Words | None:
-    """Return why weights that decay need not agree: a side decays nothing, which the strength says."""
-    return None if all_sides(strength, reference, candidate) else message("harmless.no_decay")
 
 
 def spared(name: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from align_hooks.checklist import mindformers_models as models
-from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling, Words, plain, text
+from align_hooks.checklist.canonical_values import UNSET, RopeWavelengths, Scaling, Words, text
 from align_hooks.checklist.lookup import (
     FFN,
     GROUPS,
@@ -91,11 +91,6 @@ def ungrouped(reference: Configuration, candidate: Configuration) -> Words | Non
     return message("harmless.ungrouped") if groups == heads and UNSET not in heads else None
 
 
-def no_interpolation(factor: Setting) -> Setting:
-    """Return an interpolation factor; None for 1, which changes no position."""
-    return None if plain(factor) == 1 else plain(factor)
-
-
 def megatron_head_dim(c: Configuration) -> Setting:
     """Return ``--kv-channels``, or the hidden size divided by the heads."""
     if (size := value_of(c, ("kv_channels",))) is not UNSET:
@@ -176,11 +171,6 @@ def mindformers_qkv_bias(c: Configuration) -> Setting:
     own = value_of(c, model("qkv_has_bias", "attention_bias", "add_qkv_bias"), models.default("add_qkv_bias"))
     linear = value_of(c, model("add_bias_linear"), models.default("add_bias_linear")) if is_new(c) else False
     return UNSET if UNSET in (own, linear) else bool(own or linear)
-
-
-def megatron_tied(c: Configuration) -> Setting:
-    """Return whether the embedding is the output layer too, which is Megatron's default."""
-    return not value_of(c, ("untie_embeddings_and_output_weights",), False)
 
 
 def mindformers_tied(c: Configuration) -> Setting:

@@ -17,12 +17,11 @@ from align_hooks.configuration.values import Setting
 from align_hooks.messages import Argument, Message, message, terms
 
 control = partial(CheckRow, group=RowGroup.TRAINING_CONTROL, effect=Effect.NOTHING)
-NOT_THERE = message("note.no_such_setting")
 
 
 def megatron_only(name: str, otherwise: Setting = None) -> CheckRow:
     """Return the row of a setting of Megatron's that MindFormers has no counterpart of."""
-    return control(name, SideSpec((name.replace("-", "_"),), otherwise), SideSpec(note=NOT_THERE))
+    return control(name, SideSpec((name.replace("-", "_"),), otherwise), SideSpec())
 
 
 def of_callback(kind: str, key: str) -> ToCanonical:
@@ -40,23 +39,19 @@ CONTROL = (
     control(
         "train-iters",
         SideSpec(("train_iters", "train_samples", "global_batch_size"), read=schedule.megatron_steps),
-        SideSpec(
-            ("train_dataset.data_loader.sizes", "runner_config.epochs", "lr_schedule.total_steps"),
-            read=schedule.mindformers_steps,
-            note=message("note.length"),
-        ),
+        SideSpec(("train_dataset.data_loader.sizes", "runner_config.epochs", "lr_schedule.total_steps"), read=schedule.mindformers_steps),
         harmless_if=schedule.ends_earlier,
     ),
     control(
         "train-samples",
         SideSpec(("train_samples", "train_iters"), read=schedule.samples),
-        SideSpec(("train_dataset.data_loader.sizes", "runner_config.epochs"), read=schedule.samples, note=message("note.whole_batches")),
+        SideSpec(("train_dataset.data_loader.sizes", "runner_config.epochs"), read=schedule.samples),
         harmless_if=schedule.ends_earlier,
     ),
     control(
         "log-interval",
         SideSpec(("log_interval",), 100),
-        SideSpec(("callbacks",), None, note=message("note.per_print_times")),
+        SideSpec(("callbacks",), None),
         form=of_callback("MFLossMonitor", "per_print_times"),
     ),
     megatron_only("eval-iters", 100),
@@ -65,13 +60,13 @@ CONTROL = (
     control(
         "save-interval",
         SideSpec(("save_interval",), None),
-        SideSpec(("callbacks",), None, note=message("note.save_checkpoint_steps")),
+        SideSpec(("callbacks",), None),
         form=of_callback("CheckpointMonitor", "save_checkpoint_steps"),
     ),
     megatron_only("non-persistent-save-interval"),
     megatron_only("non-persistent-ckpt-type"),
     megatron_only("pretrained-checkpoint"),
-    control("ckpt-step", SideSpec(("ckpt_step",), None), SideSpec(("resume_training",), None, note=message("note.resume_training"))),
+    control("ckpt-step", SideSpec(("ckpt_step",), None), SideSpec(("resume_training",), None)),
     control(
         "load",
         SideSpec(("load",), read=initialisation.loads),
@@ -82,7 +77,7 @@ CONTROL = (
     control(
         "exit-interval",
         SideSpec(("exit_interval",), None),
-        SideSpec(("callbacks", "runner_config.stop_step"), None, note=message("note.stop_step")),
+        SideSpec(("callbacks", "runner_config.stop_step"), None),
         form=of_callback("TrainCallBack", "stop_step"),
     ),
     megatron_only("exit-duration-in-mins"),
@@ -142,7 +137,7 @@ ENVIRONMENT = (
     machine_rounding(
         "enable_graph_kernel",
         SideSpec(),
-        SideSpec(("context.enable_graph_kernel", "context.graph_kernel_flags"), None, note=message("note.ignored_by_1_9")),
+        SideSpec(("context.enable_graph_kernel", "context.graph_kernel_flags"), None),
         advice=Recommendation(message("advice.off"), lambda on: not on),
     ),
     machine_rounding(

@@ -15,7 +15,7 @@ from align_hooks.messages import Message, message
 row = partial(CheckRow, group=RowGroup.DATA)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
-BATCHES, IDS_OCCUR, OF_TOKENIZER = message("by_hand.batches"), message("by_hand.ids_occur"), message("note.of_the_tokenizer")
+BATCHES, IDS_OCCUR = message("by_hand.batches"), message("by_hand.ids_occur")
 
 
 def loading(name: str, otherwise: Setting, *keys: str, form: ToCanonical | None = None, by_hand: Message | None = None) -> CheckRow:
@@ -38,8 +38,8 @@ DATA = (
         SideSpec((f"{LOADER}.config.seq_length", *model("seq_length"), data.HANDLERS), read=data.sequence),
         fact="training.sequence_length",
     ),
-    row("decoder_seq_length", SideSpec(("decoder_seq_length",), None), SideSpec(fixed=None, note=message("note.no_second_stack"))),
-    harmless("retriever_seq_length", SideSpec(("retriever_seq_length",), None), SideSpec(fixed=None, note=message("note.no_retriever"))),
+    row("decoder_seq_length", SideSpec(("decoder_seq_length",), None), SideSpec(fixed=None)),
+    harmless("retriever_seq_length", SideSpec(("retriever_seq_length",), None), SideSpec(fixed=None)),
     row(
         "data_path",
         SideSpec(("data_path", "train_data_path", "mock_data"), read=data.path_of_megatron),
@@ -61,7 +61,7 @@ DATA = (
     ),
     row(
         Worded("seed_of_the_data"),
-        SideSpec(("seed",), 1234, note=message("note.shuffles_by_seed")),
+        SideSpec(("seed",), 1234),
         SideSpec(
             (f"{LOADER}.config.seed",),
             data.seed_of_data,
@@ -74,9 +74,7 @@ DATA = (
     ),
     row(
         "shuffle",
-        SideSpec(
-            ("dataloader_type", "is_instruction_dataset", "no_shuffle"), read=data.megatron_order, note=message("note.shuffled_by_its_seed")
-        ),
+        SideSpec(("dataloader_type", "is_instruction_dataset", "no_shuffle"), read=data.megatron_order),
         SideSpec((f"{LOADER}.shuffle",), read=data.mindformers_order, beside=(f"{LOADER}.type",)),
         form=None,
         harmless_if=data.replayed,
@@ -96,17 +94,17 @@ DATA = (
     ),
     loading("merge_file", None, "processor.tokenizer.merges_file", form=data.blend),
     loading("tokenizer_type", None, "processor.tokenizer.type", by_hand=message("by_hand.batches_decoded")),
-    harmless("bos_token_id", SideSpec(note=OF_TOKENIZER), SideSpec(model("bos_token_id"), None), by_hand=IDS_OCCUR),
+    harmless("bos_token_id", SideSpec(), SideSpec(model("bos_token_id"), None), by_hand=IDS_OCCUR),
     harmless(
         "eos_token_id",
-        SideSpec(("null_tokenizer_eod_id",), None, note=OF_TOKENIZER),
+        SideSpec(("null_tokenizer_eod_id",), None),
         SideSpec(model("eos_token_id"), None, beside=(f"{LOADER}.config.eod",)),
         by_hand=IDS_OCCUR,
     ),
     row(
         "pad_token_id",
-        SideSpec(fixed=Hidden(), note=message("note.hides_nothing")),
-        SideSpec(model("pad_token_id", "eos_token_id"), read=data.hidden, note=message("note.hides"), beside=data.MASKS),
+        SideSpec(fixed=Hidden()),
+        SideSpec(model("pad_token_id", "eos_token_id"), read=data.hidden, beside=data.MASKS),
         form=None,
         harmless_if=data.no_such_token,
         batches=data.counted,
@@ -115,19 +113,14 @@ DATA = (
     ),
     row(
         Worded("padding_of_the_data"),
-        SideSpec(("null_tokenizer_pad_id", "tokenizer_type"), read=data.padding_of_megatron, note=message("note.padding_of_the_data")),
-        SideSpec((f"{LOADER}.config.pad",), data.padding_of_mindformers, note=message("note.padding_of_the_data")),
+        SideSpec(("null_tokenizer_pad_id", "tokenizer_type"), read=data.padding_of_megatron),
+        SideSpec((f"{LOADER}.config.pad",), data.padding_of_mindformers),
         form=data.no_padding,
         harmless_if=data.replayed,
         batches=data.same_batches,
         by_hand=BATCHES,
     ),
-    harmless(
-        "ignore_token_id",
-        SideSpec(note=message("note.mask_alone")),
-        SideSpec(model("ignore_token_id"), -100),
-        by_hand=message("by_hand.ignored_id"),
-    ),
+    harmless("ignore_token_id", SideSpec(), SideSpec(model("ignore_token_id"), -100), by_hand=message("by_hand.ignored_id")),
     harmless(Worded("template_of_training_and_inference"), SideSpec(), SideSpec(), by_hand=message("by_hand.templates")),
     loading("num_workers", 2, "train_dataset.num_parallel_workers"),
     loading("num_dataset_builder_threads", 1, f"{LOADER}.config.num_dataset_builder_threads"),

@@ -29,23 +29,16 @@ def of_groups(kind: str, name: str) -> CheckRow:
 
 
 EXPERTS = (
-    row(
-        "expert_num",
-        SideSpec(("num_experts",), read=read.megatron_experts),
-        SideSpec(EXPERT_NUM, read=read.mindformers_experts, note=message("note.experts_older")),
-        when="",
-    ),
+    row("expert_num", SideSpec(("num_experts",), read=read.megatron_experts), SideSpec(EXPERT_NUM, read=read.mindformers_experts), when=""),
     row(
         Worded("layers_with_experts"),
         SideSpec(
             ("moe_layer_freq", "first_k_dense_replace", "num_layers", "encoder_num_layers", "num_experts", "noop_layers"),
             read=read.megatron_expert_layers,
-            note=message("note.dense_mindspeed"),
         ),
         SideSpec(
             keys("first_k_dense_replace", "moe_layer_freq", older="first_k_dense_replace"),
             read=read.mindformers_expert_layers,
-            note=message("note.dense_older"),
             beside=LAYERS,
         ),
     ),
@@ -59,11 +52,7 @@ EXPERTS = (
     row(
         Worded("size_of_an_expert"),
         SideSpec(("moe_ffn_hidden_size", "ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_expert_ffn),
-        SideSpec(
-            keys("moe_intermediate_size", "moe_ffn_hidden_size", older="moe_intermediate_size"),
-            read=read.mindformers_expert_ffn,
-            note=message("note.expert_size_older"),
-        ),
+        SideSpec(keys("moe_intermediate_size", "moe_ffn_hidden_size", older="moe_intermediate_size"), read=read.mindformers_expert_ffn),
     ),
     row(
         Worded("size_of_the_shared_experts"),
@@ -71,7 +60,6 @@ EXPERTS = (
         SideSpec(
             keys("moe_shared_expert_intermediate_size", "n_shared_experts", "shared_expert_num", older="shared_expert_num"),
             read=read.mindformers_shared_ffn,
-            note=message("note.shared_size"),
         ),
     ),
     row(
@@ -83,9 +71,7 @@ EXPERTS = (
         Worded("score_function"),
         SideSpec(("moe_router_score_function",), read=lambda c: value_of(c, ("moe_router_score_function",), "softmax")),
         SideSpec(
-            keys("moe_router_score_function", "use_gating_sigmoid", "scoring_func", older="use_gating_sigmoid"),
-            read=read.mindformers_score,
-            note=message("note.gating_sigmoid"),
+            keys("moe_router_score_function", "use_gating_sigmoid", "scoring_func", older="use_gating_sigmoid"), read=read.mindformers_score
         ),
         form=text,
     ),
@@ -97,7 +83,6 @@ EXPERTS = (
                 *("norm_topk_prob", "moe_router_load_balancing_type"),
             ),
             read=read.megatron_normalised,
-            note=message("note.softmax_chosen"),
         ),
         SideSpec(keys("norm_topk_prob", "moe_router_pre_softmax", older="norm_topk_prob"), read=read.mindformers_normalised),
     ),
@@ -110,7 +95,6 @@ EXPERTS = (
         SideSpec(
             keys("n_group", "n_groups", "moe_router_num_groups", older="n_group topk_method"),
             read=read.mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups"),
-            note=message("note.groups_older"),
         ),
         form=lambda groups: None if groups in (0, 1) else plain(groups),
     ),
@@ -155,52 +139,34 @@ EXPERTS = (
         SideSpec(
             ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "seq_aux"),
             read=balancing.megatron_weight,
-            note=message("note.global_weight"),
             beside=("data_parallel_size",),
         ),
         SideSpec(
             keys("moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_alpha", older="aux_loss_factors aux_loss_types"),
             read=balancing.mindformers_weight,
-            note=message("note.aux_by_family"),
             beside=("moe_config.aux_loss_factor",),
         ),
         advice=Recommendation(message("advice.no_auxiliary_loss"), lambda factor: factor == 0),
     ),
     row(
         Worded("load_balancing_type"),
-        SideSpec(
-            ("moe_router_load_balancing_type", "seq_aux", "micro_batch_size"),
-            read=balancing.megatron_balancing,
-            note=message("note.balancing_megatron"),
-        ),
-        SideSpec(
-            (*balancing.KIND, "runner_config.batch_size", *balancing.LAYOUT),
-            read=balancing.mindformers_balancing,
-            note=message("note.balancing_mindformers"),
-        ),
+        SideSpec(("moe_router_load_balancing_type", "seq_aux", "micro_batch_size"), read=balancing.megatron_balancing),
+        SideSpec((*balancing.KIND, "runner_config.batch_size", *balancing.LAYOUT), read=balancing.mindformers_balancing),
         when="aux_loss_factor",
         harmless_if=balancing.no_loss_is_wanted,
     ),
     row(
         Worded("choices_that_this_loss_counts"),
-        SideSpec(
-            ("moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
-            read=balancing.megatron_counts,
-            note=message("note.counts_megatron"),
-        ),
-        SideSpec(
-            model("moe_router_enable_expert_bias", "n_group", "topk_group"),
-            read=balancing.mindformers_counts,
-            note=message("note.counts_mindformers"),
-        ),
+        SideSpec(("moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"), read=balancing.megatron_counts),
+        SideSpec(model("moe_router_enable_expert_bias", "n_group", "topk_group"), read=balancing.mindformers_counts),
         when="aux_loss_factor",
         harmless_if=balancing.no_loss_is_wanted,
         way_out=message("way_out.no_auxiliary_loss"),
     ),
     row(
         Worded("groups_that_are_not_chosen"),
-        SideSpec(read=balancing.unchosen_groups, note=message("note.lowest")),
-        SideSpec(read=balancing.unchosen_groups, note=message("note.zero")),
+        SideSpec(read=balancing.unchosen_groups),
+        SideSpec(read=balancing.unchosen_groups),
         when="groups_of_experts",
         uncertain_if=lambda reference, candidate: message("by_hand.groups_not_chosen"),
     ),
@@ -209,40 +175,30 @@ EXPERTS = (
     row(
         "z-loss",
         SideSpec(("moe_z_loss_coeff",), None),
-        SideSpec(keys("moe_z_loss_coeff", "z_loss_factor", older="z_loss_factor"), None, note=message("note.newer_not_read")),
+        SideSpec(keys("moe_z_loss_coeff", "z_loss_factor", older="z_loss_factor"), None),
         form=lambda factor: plain(factor) or 0.0,
     ),
     row(
         "capacity_factor",
         SideSpec(("moe_expert_capacity_factor",), None),
-        SideSpec(
-            keys("capacity_factor", "moe_expert_capacity_factor", older="capacity_factor use_gmm"),
-            read=read.mindformers_capacity,
-            note=message("note.never_drop"),
-        ),
+        SideSpec(keys("capacity_factor", "moe_expert_capacity_factor", older="capacity_factor use_gmm"), read=read.mindformers_capacity),
         advice=Recommendation(message("advice.capacity"), lambda factor: factor is None or (are_numbers(factor) and factor >= 1)),
     ),
     row(
         Worded("tokens_that_are_dropped"),
         SideSpec(("moe_token_drop_policy", "moe_expert_capacity_factor"), read=read.megatron_dropping),
-        SideSpec(
-            keys("moe_token_drop_policy", "enable_sdrop", older="enable_sdrop"),
-            read=read.mindformers_dropping,
-            note=message("note.sdrop_drops"),
-        ),
+        SideSpec(keys("moe_token_drop_policy", "enable_sdrop", older="enable_sdrop"), read=read.mindformers_dropping),
         advice=Recommendation(message("advice.drop_by_position"), lambda policy: policy not in ("probs", Drops.BY_CHOICE)),
     ),
     rounding(
         Worded("experts_padded_to_their_capacity"),
         SideSpec(("moe_pad_expert_input_to_capacity",), False),
-        SideSpec(keys("moe_pad_expert_input_to_capacity", "enable_sdrop", older="enable_sdrop"), False, note=message("note.sdrop_pads")),
+        SideSpec(keys("moe_pad_expert_input_to_capacity", "enable_sdrop", older="enable_sdrop"), False),
         when="capacity_factor",
     ),
     rounding(
         "router_dense_type",
-        SideSpec(
-            ("moe_router_dtype", "router_gating_in_fp32"), read=precision.megatron_router_type, note=message("note.compute_type_unless_set")
-        ),
+        SideSpec(("moe_router_dtype", "router_gating_in_fp32"), read=precision.megatron_router_type),
         SideSpec(keys("router_dense_type", "moe_router_dtype", older="router_dense_type"), read=precision.mindformers_router_type),
         form=dtype,
         advice=Recommendation(message("advice.router_float32"), lambda kind: kind in ("float32", "float64")),
@@ -302,15 +258,15 @@ EXPERTS = (
     ),
     row(
         Worded("tokens_that_the_loss_of_further_tokens_is_divided_by"),
-        SideSpec(read=balancing.shares, note=message("note.own_tokens")),
-        SideSpec(("calculate_per_token_loss",), read=balancing.shares, note=message("note.all_tokens")),
+        SideSpec(read=balancing.shares),
+        SideSpec(("calculate_per_token_loss",), read=balancing.shares),
         when="mtp_num_layers",
         way_out=message("way_out.no_loss_of_every_token_alike"),
     ),
     row(
         Worded("loss_that_is_printed"),
-        SideSpec(read=lambda c: Printed.LANGUAGE_MODEL, note=message("note.printed_alone")),
-        SideSpec(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL, note=message("note.printed_sum")),
+        SideSpec(read=lambda c: Printed.LANGUAGE_MODEL),
+        SideSpec(read=lambda c: Printed.SUM if is_new(c) else Printed.LANGUAGE_MODEL),
         when="mtp_num_layers",
         uncertain_if=lambda reference, candidate: message("by_hand.printed_loss"),
     ),

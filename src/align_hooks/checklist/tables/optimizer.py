@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from align_hooks.checklist.canonical_values import UNSET, Words, plain, text
-from align_hooks.checklist.lookup import Unstated, are_numbers, value_of
+from align_hooks.checklist.lookup import Unstated, all_sides, are_numbers, value_of
 from align_hooks.checklist.resolvers import layout, optimizer
 from align_hooks.checklist.resolvers import schedule as read
 from align_hooks.checklist.resolvers.schedule import schedule_class, schedule_keys
@@ -97,7 +97,7 @@ def beta(at: int, advised: float) -> CheckRow:
 def end_of_decay(name: str) -> CheckRow:
     """Return the row of the first or last weight decay, where it changes, which only Megatron's does."""
     megatron = SideSpec((name,), read=lambda c: optimizer.unless_constant(c, name))
-    return row(name, megatron, SideSpec(fixed=None, note=message("note.decay_constant")))
+    return row(name, megatron, SideSpec(fixed=None))
 
 
 OPTIMIZER = (
@@ -106,7 +106,6 @@ OPTIMIZER = (
         SideSpec(
             ("global_batch_size", "micro_batch_size", "data_parallel_size", "launcher.nproc_per_node", "launcher.nnodes"),
             read=layout.megatron_global_batch,
-            note=message("note.batch_megatron"),
         ),
         SideSpec(
             (
@@ -115,13 +114,12 @@ OPTIMIZER = (
                 *("parallel.parallel_mode", "use_parallel", "device_num", "train_dataset.batch_size", "runner_config.global_batch_size"),
             ),
             read=layout.mindformers_global_batch,
-            note=message("note.batch_mindformers"),
         ),
         instead=layout.ranks_too,
     ),
     row(
         "optimizer",
-        SideSpec(("optimizer",), read=optimizer.megatron_optimizer, note=message("note.adam_is_adamw")),
+        SideSpec(("optimizer",), read=optimizer.megatron_optimizer),
         SideSpec(("optimizer.type",), read=optimizer.mindformers_optimizer),
     ),
     beta(0, 0.9),
@@ -139,25 +137,19 @@ OPTIMIZER = (
     row(
         Worded("weights_that_decay"),
         SideSpec(read=optimizer.decaying, beside=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")),
-        SideSpec(read=optimizer.decaying, note=message("note.grouped_decay")),
+        SideSpec(read=optimizer.decaying),
         describe=optimizer.decaying_differences,
-        harmless_if=optimizer.nothing_decays,
+        harmless_if=lambda *sides: None if all_sides(optimizer.strength, *sides) else message("harmless.no_decay"),
     ),
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
-    row(
-        "weight_decay_incr_style",
-        SideSpec(("weight_decay_incr_style",), "constant"),
-        SideSpec(fixed="constant", note=message("note.decay_constant")),
-        form=text,
-    ),
+    row("weight_decay_incr_style", SideSpec(("weight_decay_incr_style",), "constant"), SideSpec(fixed="constant"), form=text),
     row(
         "clip_grad",
         SideSpec(("clip_grad",), 1.0),
         SideSpec(
             ("runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "runner_wrapper.clip_grad", "runner_wrapper.type"),
             read=optimizer.mindformers_clip,
-            note=message("note.clip"),
         ),
         fact="optimizer.clip_grad",
         advice=Recommendation("1.0", lambda norm: norm == 1.0),
@@ -195,18 +187,15 @@ OPTIMIZER = (
     row(
         "lr_decay_samples",
         SideSpec(("lr_decay_samples",), None),
-        SideSpec(fixed=None, note=message("note.counts_in_steps")),
+        SideSpec(fixed=None),
         harmless_if=lambda reference, candidate: message("harmless.in_steps"),
     ),
     row(
         "lr_warmup_iters",
-        SideSpec(
-            ("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup, note=message("note.fraction_wins")
-        ),
+        SideSpec(("lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction"), read=read.megatron_warmup),
         SideSpec(
             (*schedule_keys("warmup_steps"), *schedule_keys("warmup_ratio")),
             read=read.mindformers_warmup,
-            note=message("note.ratio_wins"),
             beside=("lr_schedule.warmup_epochs",),
         ),
         harmless_if=warms_by_a_part,
@@ -224,7 +213,5 @@ OPTIMIZER = (
         SideSpec(("decoupled_lr",), None),
         SideSpec(("grouped_lr_schedule.grouped",), read=read.rates_of_groups, beside=("layer_scale",)),
     ),
-    row(
-        Worded("minimum_of_the_embeddings_own_rate"), SideSpec(("decoupled_min_lr",), None), SideSpec(fixed=None, note=message("note.none"))
-    ),
+    row(Worded("minimum_of_the_embeddings_own_rate"), SideSpec(("decoupled_min_lr",), None), SideSpec(fixed=None)),
 )

@@ -92,16 +92,15 @@ PARALLEL = (
     ),
     row(
         Worded("gradients_are_averaged_over_ranks"),
-        SideSpec(fixed=True, note=message("note.averages")),
+        SideSpec(fixed=True),
         SideSpec(
             ("parallel.gradients_mean", "parallel.parallel_mode", "use_parallel", "parallel_config.data_parallel"),
             read=read.mindformers_averages,
-            note=message("note.gradients_mean"),
         ),
     ),
     row(
         Worded("loss_of_every_token_alike"),
-        SideSpec(("calculate_per_token_loss",), False, note=message("note.mean_of_means")),
+        SideSpec(("calculate_per_token_loss",), False),
         SideSpec(("calculate_per_token_loss", *model("calculate_per_token_loss")), False),
         fact="training.per_token_loss",
         weighs=True,

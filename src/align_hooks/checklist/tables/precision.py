@@ -11,7 +11,7 @@ from align_hooks.checklist.mindformers_models import default
 from align_hooks.checklist.resolvers import precision as read
 from align_hooks.checklist.row import NEVER, CheckRow, Effect, Recommendation, RowGroup, SideSpec, Worded
 from align_hooks.configuration.values import Configuration, Setting
-from align_hooks.messages import Message, message
+from align_hooks.messages import message
 
 row = partial(CheckRow, group=RowGroup.PRECISION)
 rounding = partial(row, effect=Effect.ROUNDING)
@@ -24,7 +24,7 @@ HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"
 
 def moment(name: str) -> CheckRow:
     """Return the row of the type of one of Adam's moments."""
-    mindformers = SideSpec(fixed="float32", note=message("note.holds_float32"))
+    mindformers = SideSpec(fixed="float32")
     return rounding(name, SideSpec((name,), "float32"), mindformers, form=dtype)
 
 
@@ -33,7 +33,7 @@ def scaled(name: str, megatron: Setting, mindformers: SideSpec, make: Callable[.
     return make(name, SideSpec((name,), megatron), mindformers, when="compute_dtype=float16")
 
 
-def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Message | None = None, when: str = "") -> CheckRow:
+def held(kind: str, own: tuple[str, ...], older: Setting = None, when: str = "") -> CheckRow:
     """Return the row of the type in which one kind of weight is held and updated, in MindFormers without float32 copies."""
 
     def harmless_if(*sides: Configuration) -> Words | None:
@@ -41,11 +41,10 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
 
     return row(
         Worded(f"type_of_the_{kind}"),
-        SideSpec(("main_params_dtype",), "float32", note=message("note.float32_copies")),
+        SideSpec(("main_params_dtype",), "float32"),
         SideSpec(
             own,
             read=lambda c: read.own_type(c, own, older) or read.mindformers_parameter_type(c),
-            note=note or message("note.weights_updated"),
             beside=model("param_init_type", "params_dtype"),
         ),
         form=dtype,
@@ -57,15 +56,15 @@ def held(kind: str, own: tuple[str, ...], older: Setting = None, *, note: Messag
 PRECISION = (
     row(
         "compute_dtype",
-        SideSpec(("bf16", "fp16"), read=read.half_precision, note=message("note.compute_float32")),
+        SideSpec(("bf16", "fp16"), read=read.half_precision),
         SideSpec(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
         fact="training.compute_type",
     ),
     row(
         Worded("type_of_the_main_weights"),
-        SideSpec(("main_params_dtype",), "float32", note=message("note.float32_copies")),
-        SideSpec(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.weights_updated")),
+        SideSpec(("main_params_dtype",), "float32"),
+        SideSpec(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type),
         form=dtype,
         advice=Recommendation(message("advice.weights_float32"), lambda kind: kind == "float32"),
     ),
@@ -74,13 +73,12 @@ PRECISION = (
         SideSpec(
             ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "main_grads_dtype", "bf16", "fp16"),
             read=read.megatron_gradient_type,
-            note=message("note.reduced_float32"),
         ),
-        SideSpec(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type, note=message("note.of_the_weights")),
+        SideSpec(model("param_init_type", "params_dtype"), read=read.mindformers_parameter_type),
     ),
     rounding(
         "layernorm_compute_type",
-        SideSpec(fixed="float32", note=message("note.norms_float32")),
+        SideSpec(fixed="float32"),
         SideSpec(model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
         form=dtype,
     ),
@@ -89,28 +87,23 @@ PRECISION = (
         SideSpec(
             ("attention_softmax_in_fp32", "apply_query_key_layer_scaling", "masked_softmax_fusion", "use_flash_attn", "attention_backend"),
             read=read.megatron_softmax_type,
-            note=message("note.softmax_float32"),
         ),
-        SideSpec(
-            model("softmax_compute_type", "softmax_compute_dtype", "use_flash_attention"),
-            read=read.mindformers_softmax_type,
-            note=message("note.flash_float32"),
-        ),
+        SideSpec(model("softmax_compute_type", "softmax_compute_dtype", "use_flash_attention"), read=read.mindformers_softmax_type),
     ),
     rounding(
         "rotary_dtype",
-        SideSpec(note=message("note.rotary_megatron")),
+        SideSpec(),
         SideSpec(model("rotary_dtype"), default("rotary_dtype")),
         form=dtype,
         by_hand=message("by_hand.rotary_type"),
     ),
-    held("embedding", model("embedding_init_type"), note=message("note.embedding_mindformers")),
+    held("embedding", model("embedding_init_type")),
     held("norms", model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
     held("router", (*model("router_dense_type"), "moe_config.router_dense_type"), default("moe_router_dtype"), when="expert_num"),
     rounding(
         Worded("type_of_the_output_layer"),
         SideSpec(("bf16", "fp16"), read=read.megatron_compute),
-        SideSpec(model("compute_dtype"), default("compute_dtype"), note=message("note.cast_before")),
+        SideSpec(model("compute_dtype"), default("compute_dtype")),
         form=dtype,
     ),
     rounding(
@@ -122,26 +115,24 @@ PRECISION = (
     ),
     rounding(
         Worded("type_in_which_the_residual_is_added"),
-        SideSpec(("fp32_residual_connection", "bf16", "fp16"), read=read.megatron_residual, note=message("note.residual_type")),
+        SideSpec(("fp32_residual_connection", "bf16", "fp16"), read=read.megatron_residual),
         SideSpec(model("fp32_residual_connection", "residual_dtype"), read=read.mindformers_residual),
     ),
     rounding(
         Worded("types_that_the_built_layers_compute_in"),
-        SideSpec(read=read.built_types, note=message("note.types_megatron")),
-        SideSpec(read=read.built_types, note=message("note.types_mindformers")),
+        SideSpec(read=read.built_types),
+        SideSpec(read=read.built_types),
         describe=read.type_differences,
         harmless_if=read.types_where_both_have_them,
         by_hand=message("by_hand.record_types"),
     ),
     rounding(
-        Worded("type_of_the_cross_entropy"),
-        SideSpec(("fp16_lm_cross_entropy",), read=read.megatron_loss_type),
-        SideSpec(fixed="float32", note=message("note.logits_float32")),
+        Worded("type_of_the_cross_entropy"), SideSpec(("fp16_lm_cross_entropy",), read=read.megatron_loss_type), SideSpec(fixed="float32")
     ),
     row(
         "fp8",
         SideSpec(("fp8",), None, beside=("fp8_recipe", "fp8_margin", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_param_gather")),
-        SideSpec(fixed=None, note=message("note.no_fp8")),
+        SideSpec(fixed=None),
     ),
     rounding(
         "first_last_layers_bf16",
@@ -153,22 +144,16 @@ PRECISION = (
     moment("exp_avg_sq_dtype"),
     rounding(
         "loss_scale",
-        SideSpec(
-            ("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale, note=message("note.loss_scale_megatron")
-        ),
-        SideSpec(
-            tuple(f"runner_wrapper.{name}" for name in SCALES),
-            read=read.mindformers_loss_scale,
-            note=message("note.loss_scale_mindformers"),
-        ),
+        SideSpec(("loss_scale", "initial_loss_scale", "fp16", "bf16"), read=read.megatron_loss_scale),
+        SideSpec(tuple(f"runner_wrapper.{name}" for name in SCALES), read=read.mindformers_loss_scale),
     ),
-    scaled("min_loss_scale", 1.0, SideSpec(fixed=1.0, note=message("note.scale_no_lower")), rounding),
+    scaled("min_loss_scale", 1.0, SideSpec(fixed=1.0), rounding),
     scaled(
         "loss_scale_window",
         1000,
         SideSpec(("runner_wrapper.scale_sense.scale_window", "runner_wrapper.loss_scale_window"), 1000, writer=read.scale_window_edits),
     ),
-    scaled("hysteresis", 2, SideSpec(fixed=1, note=message("note.first_overflow"))),
+    scaled("hysteresis", 2, SideSpec(fixed=1)),
     rounding(
         Worded("high_precision_of_operators"),
         SideSpec(),
@@ -181,25 +166,22 @@ PRECISION = (
 kernel = partial(CheckRow, group=RowGroup.KERNELS_AND_FUSIONS, effect=Effect.ROUNDING)
 harmless_kernel = partial(kernel, effect=Effect.NOTHING)
 OFF = Recommendation(message("advice.off_while_aligning"), lambda on: not on)
-NOT_THERE = message("note.no_such_switch")
 
 
 def megatron_only(name: str, key: str, otherwise: bool, advice: Recommendation | None = None, when: str = "") -> CheckRow:
     """Return the row of a switch of Megatron's that MindFormers has no counterpart of."""
-    return kernel(name, SideSpec((key,), otherwise), SideSpec(note=NOT_THERE), when=when, advice=advice)
+    return kernel(name, SideSpec((key,), otherwise), SideSpec(), when=when, advice=advice)
 
 
 def megatron_recompute(name: str, when: str = "") -> CheckRow:
     """Return the row of what only Megatron can compute again, which changes no result."""
-    return harmless_kernel(name, SideSpec((name.replace("-", "_"),), False), SideSpec(note=NOT_THERE), when=when)
+    return harmless_kernel(name, SideSpec((name.replace("-", "_"),), False), SideSpec(), when=when)
 
 
 FEATURES = (
     kernel(
         "use_flash_attention",
-        SideSpec(
-            ("use_flash_attn", "attention_backend", "transformer_impl"), read=read.megatron_flash, note=message("note.attention_backend")
-        ),
+        SideSpec(("use_flash_attn", "attention_backend", "transformer_impl"), read=read.megatron_flash),
         SideSpec(model("use_flash_attention"), read=read.mindformers_flash),
     ),
     megatron_only(Worded("fused_masked_softmax"), "masked_softmax_fusion", True),

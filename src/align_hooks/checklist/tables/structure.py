@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from align_hooks.checklist.canonical_values import UNSET, text
-from align_hooks.checklist.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, Read, is_off, is_on, model
+from align_hooks.checklist.canonical_values import UNSET, plain, text
+from align_hooks.checklist.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, Read, is_off, is_on, model, value_of
 from align_hooks.checklist.mindformers_models import default, if_complete
 from align_hooks.checklist.resolver import one_of
 from align_hooks.checklist.resolvers import initialisation, mindspeed
@@ -14,18 +14,17 @@ from align_hooks.checklist.resolvers.experts import no_dense_layer
 from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, SideSpec, Worded
 from align_hooks.configuration.megatron import ARGUMENTS
 from align_hooks.configuration.values import Setting
-from align_hooks.messages import Message, message
+from align_hooks.messages import message
 
 row = partial(CheckRow, group=RowGroup.STRUCTURE)
 harmless = partial(row, effect=Effect.NOTHING)
 """Rows whose differences change nothing."""
-NONE, BATCH_CONSTANT = message("note.none"), message("note.batch_constant")
 
 
-def megatron_alone(name: str, note: Message = NONE, read: Read | None = None) -> CheckRow:
+def megatron_alone(name: str, read: Read | None = None) -> CheckRow:
     """Return the row of a setting that changes the model and that only Megatron has; MindFormers does its default."""
     otherwise = ARGUMENTS.get(name, False)  # older forks alone have embed_layernorm
-    return row(name, SideSpec((name,), otherwise if read is None else UNSET, read), SideSpec(fixed=otherwise, note=note))
+    return row(name, SideSpec((name,), otherwise if read is None else UNSET, read), SideSpec(fixed=otherwise))
 
 
 def latent(name: str, otherwise: Setting, keys: tuple[str, ...], mindformers: Setting) -> CheckRow:
@@ -51,18 +50,17 @@ ALONE_WITH_MEGATRON = (
 ALONE = (
     *map(megatron_alone, ALONE_WITH_MEGATRON),
     megatron_alone("spec", read=mindspeed.layers_of_its_own),
-    *map(megatron_alone, ("heterogeneous_layers_config_path", "use_mup")),
-    *(megatron_alone(name, BATCH_CONSTANT) for name in ("rampup_batch_size", "step_batch_size_schedule")),
+    *map(megatron_alone, ("heterogeneous_layers_config_path", "use_mup", "rampup_batch_size", "step_batch_size_schedule")),
 )
 
 STRUCTURE = (
     row(
         "num_layers",
-        SideSpec(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers, note=message("note.noop_layers")),
+        SideSpec(("num_layers", "encoder_num_layers", "noop_layers"), read=mindspeed.layers),
         SideSpec(LAYERS, default("num_layers")),
         fact="model.num_hidden_layers",
     ),
-    row("decoder_num_layers", SideSpec(("decoder_num_layers",), None), SideSpec(fixed=None, note=message("note.no_second_stack"))),
+    row("decoder_num_layers", SideSpec(("decoder_num_layers",), None), SideSpec(fixed=None)),
     row(
         "hidden_size",
         SideSpec(("hidden_size",)),
@@ -71,30 +69,22 @@ STRUCTURE = (
     ),
     row(
         "intermediate_size",
-        SideSpec(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn, note=message("note.ffn_megatron")),
-        SideSpec(
-            (*FFN, *model("multiple_of", "ffn_dim_multiplier", "expand_ratio", "hidden_size")),
-            read=read.mindformers_ffn,
-            note=message("note.ffn_older"),
-        ),
+        SideSpec(("ffn_hidden_size", "hidden_size", "swiglu"), read=read.megatron_ffn),
+        SideSpec((*FFN, *model("multiple_of", "ffn_dim_multiplier", "expand_ratio", "hidden_size")), read=read.mindformers_ffn),
         fact="model.intermediate_size",
         harmless_if=no_dense_layer,
     ),
     row("num_heads", SideSpec(("num_attention_heads",)), SideSpec(HEADS, default("num_attention_heads")), fact="model.num_attention_heads"),
     row(
         "n_kv_heads",
-        SideSpec(
-            ("num_query_groups", "group_query_attention", "num_attention_heads", "multi_latent_attention"),
-            read=read.megatron_groups,
-            note=message("note.groups_megatron"),
-        ),
-        SideSpec((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups, note=message("note.groups_mindformers")),
+        SideSpec(("num_query_groups", "group_query_attention", "num_attention_heads", "multi_latent_attention"), read=read.megatron_groups),
+        SideSpec((*GROUPS, *HEADS, *model("use_gqa")), read=read.mindformers_groups),
         fact="model.num_key_value_heads",
         harmless_if=read.ungrouped,
     ),
     row(
         "head_dim",
-        SideSpec(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim, note=message("note.head_dim")),
+        SideSpec(("kv_channels", "hidden_size", "num_attention_heads"), read=read.megatron_head_dim),
         SideSpec((*model("head_dim", "kv_channels", "hidden_size"), *HEADS), read=read.mindformers_head_dim),
         fact="model.head_dim",
         harmless_if=read.latent_heads,
@@ -108,7 +98,7 @@ STRUCTURE = (
     row(
         "normalization",
         SideSpec(("normalization",), "LayerNorm"),
-        SideSpec(model("normalization"), default("normalization"), writer=one_of("RMSNorm", "LayerNorm"), note=message("note.norm_older")),
+        SideSpec(model("normalization"), default("normalization"), writer=one_of("RMSNorm", "LayerNorm")),
         form=text,
     ),
     row(
@@ -118,9 +108,7 @@ STRUCTURE = (
         fact="model.rms_norm_eps",
     ),
     row(
-        Worded("zero_centred_norm_weights"),
-        SideSpec(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False),
-        SideSpec(fixed=False, note=message("note.no_such_norm")),
+        Worded("zero_centred_norm_weights"), SideSpec(("layernorm_zero_centered_gamma", "apply_layernorm_1p"), False), SideSpec(fixed=False)
     ),
     row(
         Worded("residual_after_the_norm"),
@@ -132,9 +120,8 @@ STRUCTURE = (
         SideSpec(
             ("swiglu", "openai_gelu", "squared_relu", "quick_geglu", "bias_gelu_fusion", "add_bias_linear", *mindspeed.GATED),
             read=read.megatron_activation,
-            note=message("note.gelu_tanh"),
         ),
-        SideSpec(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation, note=message("note.silu_gated")),
+        SideSpec(model("hidden_act", "gated_linear_unit"), read=read.mindformers_activation),
     ),
     row(
         Worded("gated_linear_unit"),
@@ -143,7 +130,7 @@ STRUCTURE = (
     ),
     row(
         Worded("bias_of_linear_layers"),
-        SideSpec(("add_bias_linear",), True, note=message("note.disable_bias")),
+        SideSpec(("add_bias_linear",), True),
         SideSpec(model("add_bias_linear", "attn_proj_has_bias", "mlp_has_bias"), default("add_bias_linear")),
         fact="model.mlp_bias",
     ),
@@ -155,23 +142,19 @@ STRUCTURE = (
     ),
     row(
         Worded("norm_of_queries_and_keys"),
-        SideSpec(("qk_layernorm", "spec"), read=mindspeed.normalises_queries, note=message("note.qk_norm_mindspeed")),
-        SideSpec(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm, note=message("note.qk_norm_qwen3")),
+        SideSpec(("qk_layernorm", "spec"), read=mindspeed.normalises_queries),
+        SideSpec(model("qk_layernorm", "use_qk_norm"), read=read.mindformers_qk_norm),
     ),
     row(
         Worded("tied_embeddings"),
-        SideSpec(("untie_embeddings_and_output_weights",), read=read.megatron_tied, note=message("note.tied_unless")),
-        SideSpec(
-            model("tie_word_embeddings", "untie_embeddings_and_output_weights"),
-            read=read.mindformers_tied,
-            note=message("note.tied_mindformers"),
-        ),
+        SideSpec(("untie_embeddings_and_output_weights",), read=lambda c: not value_of(c, ("untie_embeddings_and_output_weights",), False)),
+        SideSpec(model("tie_word_embeddings", "untie_embeddings_and_output_weights"), read=read.mindformers_tied),
         fact="model.tie_word_embeddings",
     ),
     row(
         "vocab_size",
         SideSpec(("vocab_size",)),
-        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary, note=message("note.padded_only")),
+        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_vocabulary),
         fact="model.vocab_size",
         harmless_if=read.padded_size_alone,
     ),
@@ -183,9 +166,8 @@ STRUCTURE = (
                 *("tensor_model_parallel_size", "pad_vocab_size"),
             ),
             read=read.megatron_padded_vocabulary,
-            note=message("note.rows_megatron"),
         ),
-        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows, note=message("note.rows_mindformers")),
+        SideSpec(model("vocab_size", "padded_vocab_size"), read=read.mindformers_rows),
         fact="padded_vocabulary",
         implied_by=read.no_multiple,
         advice=Recommendation(message("advice.multiple_of_16"), lambda size: size % 16 == 0),
@@ -193,19 +175,13 @@ STRUCTURE = (
     row(
         "max_position_embeddings",
         SideSpec(("max_position_embeddings",)),
-        SideSpec(
-            model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest, note=message("note.older_seq_length")
-        ),
+        SideSpec(model("max_position_embedding", "max_position_embeddings"), read=read.mindformers_longest),
         fact="model.max_position_embeddings",
         harmless_if=read.no_table_of_positions,
     ),
     row(
         "position_embedding_type",
-        SideSpec(
-            ("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention"),
-            read=read.megatron_positions,
-            note=message("note.positions_megatron"),
-        ),
+        SideSpec(("position_embedding_type", "use_rotary_position_embeddings", "multi_latent_attention"), read=read.megatron_positions),
         SideSpec(TYPE_OF_POSITIONS, read=read.mindformers_positions, beside=("model.arch.type",)),
     ),
     row(
@@ -224,7 +200,7 @@ STRUCTURE = (
     row(
         "rotary_percent",
         SideSpec(("rotary_percent",), 1.0),
-        SideSpec(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent"), note=message("note.latent_only")),
+        SideSpec(model("rotary_percent", "partial_rotary_factor"), default("rotary_percent")),
         harmless_if=read.nothing_turned,
     ),
     row(
@@ -237,7 +213,7 @@ STRUCTURE = (
         "rotary_seq_len_interpolation_factor",
         SideSpec(("rotary_seq_len_interpolation_factor",), None),
         SideSpec(model("rotary_seq_len_interpolation_factor"), None),
-        form=read.no_interpolation,
+        form=lambda factor: None if plain(factor) == 1 else plain(factor),
     ),
     row(
         Worded("rope_scaling"),
@@ -247,7 +223,6 @@ STRUCTURE = (
                 *("position_embedding_type", "multi_latent_attention", "rope_type"),
             ),
             read=read.megatron_rope_scaling,
-            note=message("note.bounds_megatron"),
         ),
         SideSpec(
             (
@@ -258,7 +233,7 @@ STRUCTURE = (
             read=read.mindformers_rope_scaling,
         ),
     ),
-    row("mrope_section", SideSpec(("mrope_section",), None), SideSpec(model("mrope_section"), None, note=message("note.mrope_none"))),
+    row("mrope_section", SideSpec(("mrope_section",), None), SideSpec(model("mrope_section"), None)),
     row(
         "init_method_std",
         SideSpec(("init_method_std",), 0.02),
@@ -267,8 +242,8 @@ STRUCTURE = (
     ),
     row(
         Worded("initial_scale_of_output_projections"),
-        SideSpec(read=initialisation.megatron_spread, note=message("note.spread_megatron"), beside=("is_hybrid_model",)),
-        SideSpec(read=initialisation.mindformers_spread, note=message("note.spread_mindformers"), beside=initialisation.RULES),
+        SideSpec(read=initialisation.megatron_spread, beside=("is_hybrid_model",)),
+        SideSpec(read=initialisation.mindformers_spread, beside=initialisation.RULES),
         harmless_if=initialisation.weights_loaded,
         uncertain_if=initialisation.both_draw,
         instead=initialisation.load_too,
@@ -282,7 +257,7 @@ STRUCTURE = (
     row(
         "hidden_dropout",
         SideSpec(("hidden_dropout",), 0.1),
-        SideSpec(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout"), note=message("note.dropout_default")),
+        SideSpec(model("hidden_dropout", "hidden_dropout_rate"), default("hidden_dropout")),
         advice=Recommendation(message("advice.no_recompute"), lambda rate: rate == 0),
     ),
     row(
@@ -303,7 +278,6 @@ STRUCTURE = (
                 *("rope_scaling_type", "max_position_embeddings", "rope_scaling_original_max_position_embeddings"),
             ),
             read=mindspeed.yarn_factor,
-            note=message("note.yarn_factor_mindspeed"),
         ),
         40.0,
         *("rotary_scaling_factor", "rope_scaling.factor", "scaling_factor.factor", "scaling_factor"),
@@ -313,10 +287,9 @@ STRUCTURE = (
         SideSpec(
             ("rope_scaling_original_max_position_embeddings",),
             read=mindspeed.yarn_original,
-            note=message("note.latent_fixed"),
             beside=("yarn_original_max_position_embeddings",),
         ),
-        SideSpec((*read.ORIGINAL, *model("max_position_embeddings")), read=read.mindformers_original, note=message("note.yarn_length")),
+        SideSpec((*read.ORIGINAL, *model("max_position_embeddings")), read=read.mindformers_original),
         when=YARN,
         harmless_if=read.older_does_not_stretch,
     ),
@@ -329,17 +302,13 @@ STRUCTURE = (
     *(yarn(name, SideSpec((name, f"yarn_{name}"), usual), usual) for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))),
     row(
         Worded("stretch_of_latent_attentions_scores"),
-        SideSpec(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch, note=message("note.stretch_megatron")),
-        SideSpec(
-            model("rotary_scaling_factor", "rope_scaling.factor", "mscale", "rope_scaling.mscale"),
-            read=read.mindformers_stretch,
-            note=message("note.stretch_mindformers"),
-        ),
+        SideSpec(("mscale_all_dim", "rotary_scaling_factor", "mscale"), read=read.megatron_stretch),
+        SideSpec(model("rotary_scaling_factor", "rope_scaling.factor", "mscale", "rope_scaling.mscale"), read=read.mindformers_stretch),
         when="multi_latent_attention",
         way_out=message("way_out.mscale"),
         by_hand=message("by_hand.stretch"),
     ),
-    harmless(Worded("fused_projections"), SideSpec(fixed=True, note=message("note.one_weight")), SideSpec(model("qkv_concat"), False)),
+    harmless(Worded("fused_projections"), SideSpec(fixed=True), SideSpec(model("qkv_concat"), False)),
     harmless(
         "use_legacy",
         SideSpec(("use_legacy_models", "deprecated_use_mcore_models"), read=lambda c: is_on(c, "use_legacy_models")),
