@@ -1,5 +1,6 @@
 """What holds for every test: none depends on the clock. And the browser, of which a process of tests can have one alone."""
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,7 +17,14 @@ settings.load_profile("no clock")
 os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker a core, and none of them slower for the other's threads
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(in_memory() or ""))  # a hundred thousand small files take the system less time there
+gc.set_threshold(200_000, 50, 100)  # a worker holds seven thousand tests, through which every collection would look: a tenth of its time
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def pytest_collection_finish() -> None:
+    """Keep collections from looking at the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
