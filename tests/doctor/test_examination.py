@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from align_hooks.cli import app
+from align_hooks.doctor import examination
+from align_hooks.doctor.drivers import drivers
 from align_hooks.doctor.examination import Examination, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
+from align_hooks.proof.kept import KeptProof
 from align_hooks.report.examination import judged, report
 from align_hooks.torch_side.catalogue import HOOKS as TORCH_HOOKS
 from invoked import invoke
@@ -320,3 +323,24 @@ def test_mindformers_takes_paths_from_the_folder_of_its_script(
     (problem,) = ready["."]
     assert option in problem and f"MindFormers looks for {tmp_path}/mf/" in problem
     assert ready["mf"] == []
+
+
+def test_what_was_proven_here_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = KeptProof("proven", "bash train.sh", "2026-11-01", "NVIDIA H200", {"megatron-core": "0.1"})
+    monkeypatch.setattr(examination, "last", lambda prefix: said)
+    (note,) = (each for each in examined(made(), **CPU).notes if "prove" in each)
+    assert note.startswith(
+        "align-hooks prove said here on 2026-11-01: proven, on NVIDIA H200, of bash train.sh; since then megatron-core 0.1 ->"
+    )
+
+
+def test_drivers_are_told_by_their_files(tmp_path: Path) -> None:
+    assert list(drivers(tmp_path)) == []
+    for file, text in {
+        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n",
+        "usr/local/Ascend/driver/version.info": "Version=24.1.rc3\nascendhal_version=7.35.23\n",
+        "usr/local/Ascend/ascend-toolkit/latest/version.cfg": "# version\nno number\n",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(text)
+    assert list(drivers(tmp_path)) == ["NVIDIA driver 550.54.15", "Ascend driver 24.1.rc3", "CANN of an unknown version"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chosen import slow_but
+from chosen import slow, slow_but
 from real import frameworks
 from real.frameworks import Train
 from real.kept import DEFAULTS, READERS
@@ -15,7 +15,7 @@ FORMS = {"a side": {}, "align-hooks run": {"launcher": BELOW}}
 
 
 @pytest.mark.parametrize("form", slow_but(FORMS, "a side"))
-@pytest.mark.parametrize("train", [frameworks.megatron, frameworks.mindformers])
+@pytest.mark.parametrize("train", [frameworks.megatron, slow(frameworks.mindformers)])
 def test_no_training_imports_what_only_reads(train: Train, form: str, reference: Path) -> None:
     given = {"environment": {"PYTHONPATH": str(WITNESS), "IMPORTED": "imported"}, **FORMS[form]}
     taught = {**frameworks.fed_by(reference), "TEACHER": f"{reference}@0", "INJECT_GRADIENTS": f"{reference}@0"}

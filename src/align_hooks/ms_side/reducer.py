@@ -265,6 +265,7 @@ def _clones(optimizer: Optimizer, prefix: str) -> tuple[Parameter, ...]:
     clones = tuple(optimizer.clone_state(prefix=prefix, init="zeros"))
     for clone in clones:
         clone.requires_grad = False
-        # each slice that MindSpore initialises moves the seed of the next: without a slice's number it leaves the seeds to the weights
-        clone.init_mode.init_data = functools.partial(lambda make, _=None, *cut: make(None, *cut), clone.init_mode.init_data)
+        if (unmade := clone.init_mode) is not None:
+            # each slice that MindSpore initialises moves the seed of the next: without a slice's number it leaves the seeds to the weights
+            unmade.init_data = functools.partial(lambda make, _=None, *cut: make(None, *cut), unmade.init_data)
     return clones
