@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.limit import VARIABLE
@@ -99,11 +100,19 @@ def test_an_honest_job_is_proven(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_of_mindformers_is_proven(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_job_of_mindformers_is_proven(tmp_path: Path, ranks: int) -> None:
     fed = kept(frameworks.megatron, RUN="run", BATCHES="all", change={"--train-iters": "20"}).run
-    command = ["python", frameworks.LAUNCH / "run_mindformer.py", "--config", frameworks.LAUNCH / "llama.yaml"]
+    config = yaml.safe_load((frameworks.LAUNCH / "llama.yaml").read_text())
+    if ranks > 1:
+        config["use_parallel"], config["parallel"] = True, {"parallel_mode": 0, "gradients_mean": True}
+        config["parallel_config"]["data_parallel"] = ranks
+    (tmp_path / "llama.yaml").write_text(yaml.safe_dump(config))
+    launcher = frameworks.msrun()[4:] if ranks > 1 else ["python"]  # prove stands in the place of run
+    command = [*launcher, frameworks.LAUNCH / "run_mindformer.py", "--config", tmp_path / "llama.yaml"]
     code, proof, output = proven(tmp_path, command, REPLAY_BATCHES=fed)
     assert (code, proof["verdict"], proof["record"]) == (0, "proven", "clean"), output
+    assert len(proof["devices"]) == ranks
 
 
 PLANTS = {
