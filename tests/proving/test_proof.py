@@ -13,7 +13,7 @@ from align_hooks.proof import trials
 from align_hooks.proof.cost import cost
 from align_hooks.proof.kept import FILE, keep, last
 from align_hooks.proof.proof import Proof, ProofVerdict, Shortfall, WayResult
-from align_hooks.proof.training import Failure, Trained
+from align_hooks.proof.training import Failure, Trained, last_lines
 from align_hooks.proof.trials import Trials, fitted, without_refused
 from align_hooks.proof.ways import AGAIN, ALL, EVERYTHING, LARGE, NORMS, OFF, Way, own
 from align_hooks.report.proof import headline
@@ -230,3 +230,11 @@ def test_a_witness_reads_back_what_it_wrote(tmp_path: Path) -> None:
     for seen in (witnessed(1), witnessed(0)):
         (tmp_path / f"{seen.rank}.json").write_text(json.dumps(asdict(seen)))
     assert read(tmp_path) == [witnessed(0), witnessed(1)]
+
+
+def test_the_last_error_of_a_log_is_what_its_last_lines_end_with(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("start\n\nTraceback (most recent call last):\n[rank0]: ValueError: no\nW1128 warns\n==========\n")
+    assert last_lines(log) == ["start", "Traceback (most recent call last):", "[rank0]: ValueError: no"]
+    log.write_bytes(b"\xff\nonly words\n")
+    assert last_lines(log)[-1] == "only words"

@@ -6,10 +6,11 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import IO
 
 from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, environment, wait
 from align_hooks.job.run import account
@@ -17,7 +18,7 @@ from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.command import exported
 from align_hooks.process.descendants import POLL, descendants, end
 from align_hooks.process.limit import VARIABLE
-from align_hooks.process.status import REFUSED, attached_processes, is_alive
+from align_hooks.process.status import REFUSED, attached_processes
 from align_hooks.proof.ways import Way, own
 from align_hooks.settings import Settings
 
@@ -108,13 +109,24 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
     settings = Settings.from_environment(inherited)
     variables = environment(settings, inherited, folder / "processes") | exported(command, inherited)
     variables[VARIABLE] = f"{limit}:{folder / 'witnesses'}"
+    started = time.monotonic()
+    with log.open("wb") as output:
+        code = to_its_end(command, variables, output, folder / "witnesses", seconds)
+    processes, seen = attached_processes(folder / "processes"), read(folder / "witnesses")
+    refusals = {line: None for process in processes if process.ended == REFUSED for line in process.problems if not seen}
+    problems = [*account(processes, failed=bool(code))] if way.recorded and processes and not refusals else []
+    last = last_lines(log) if code != 0 else []
+    return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, [*refusals])
+
+
+def to_its_end(command: Sequence[str], variables: Mapping[str, str], output: IO[bytes], witnesses: Path, seconds: float) -> int | None:
+    """Return the exit code of a command whose ranks have ended too; None where they had not after ``seconds``. Nothing is left running."""
     started, received = time.monotonic(), list[int]()
     code: int | None = None
     try:
-        with log.open("wb") as output:
-            code = wait(command, variables, output=output, seconds=seconds, received=received)
+        code = wait(command, variables, output=output, seconds=seconds, received=received)
         ended = time.monotonic()
-        while not received and is_training(folder / "witnesses", ended):
+        while not received and is_training(witnesses, ended):
             if time.monotonic() - started > seconds:
                 code = None
                 break
@@ -125,15 +137,15 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
         end()
     if received:
         raise SystemExit(SIGNALLED + received[0])
-    processes = attached_processes(folder / "processes")
-    seen = read(folder / "witnesses")
-    refusals = {line: None for process in processes if process.ended == REFUSED for line in process.problems if not seen}
-    problems = [*account(processes, failed=bool(code))] if way.recorded and processes and not refusals else []
+    return code
+
+
+def last_lines(log: Path) -> list[str]:
+    """Return the lines up to the last that states an error, behind which a launcher prints more; without any up to the end."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if ERROR.match(line)]
-    end_of = errors[-1] + 1 if errors else len(lines)  # a launcher prints more behind it
-    last = lines[max(end_of - LAST, 0) : end_of] if code != 0 else []
-    return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, [*refusals])
+    end_of = errors[-1] + 1 if errors else len(lines)
+    return lines[max(end_of - LAST, 0) : end_of]
 
 
 def is_training(folder: Path, ended: float) -> bool:
@@ -141,4 +153,4 @@ def is_training(folder: Path, ended: float) -> bool:
     seen, left = read(folder), descendants()
     if not seen:
         return bool(left) and time.monotonic() - ended < GRACE
-    return any(is_alive(each.pid) for each in seen if each.pid in left) or (bool(left) and len(seen) < seen[0].world_size)
+    return any(each.pid in left for each in seen) or (bool(left) and len(seen) < seen[0].world_size)
