@@ -9,11 +9,12 @@ import pytest
 
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.messages import rendered
+from align_hooks.process.status import REFUSED, Process
 from align_hooks.proof import trials
 from align_hooks.proof.cost import cost
 from align_hooks.proof.kept import FILE, keep, last
 from align_hooks.proof.proof import Proof, ProofVerdict, Shortfall, WayResult
-from align_hooks.proof.training import Failure, Trained, last_lines
+from align_hooks.proof.training import Failure, Trained, last_lines, refused
 from align_hooks.proof.trials import Trials, fitted, without_refused
 from align_hooks.proof.ways import AGAIN, ALL, EVERYTHING, LARGE, NORMS, OFF, Way, own
 from align_hooks.report.proof import headline
@@ -238,3 +239,10 @@ def test_the_last_error_of_a_log_is_what_its_last_lines_end_with(tmp_path: Path)
     assert last_lines(log) == ["start", "Traceback (most recent call last):", "[rank0]: ValueError: no"]
     log.write_bytes(b"\xff\nonly words\n")
     assert last_lines(log)[-1] == "only words"
+
+
+def test_a_refusal_before_the_first_step_is_one_though_a_witness_has_begun() -> None:
+    process = Process(1, "ms", 0, "train.py", ended=REFUSED, problems=["ALIGN_HOOKS_OPTIMIZER_STATE: no"])
+    begun = replace(witnessed(), steps=[])
+    assert refused([process, process], [begun]) == refused([process], []) == ["ALIGN_HOOKS_OPTIMIZER_STATE: no"]
+    assert refused([process], [witnessed()]) == []

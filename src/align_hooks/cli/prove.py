@@ -13,11 +13,11 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.errors import AlignHooksError, shown
+from align_hooks.job.child import SIGNALLED
 from align_hooks.process.descendants import adopt
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.proof.kept import keep
-from align_hooks.proof.training import SIGNALLED
 from align_hooks.proof.trials import prove as proof_of
 from align_hooks.proof.ways import Way
 from align_hooks.report.console import print_document
@@ -57,8 +57,7 @@ def prove(
     with tempfile.TemporaryDirectory(prefix="align_hooks.", dir=place, ignore_cleanup_errors=True) as where:
 
         def started(way: Way, number: int, known: int) -> None:
-            fixed = "".join(f", {name}={value}" for name, value in way.fixed.items())
-            say(f"align_hooks: training {number} of {known}: {way.name}{fixed}", sys.stderr)
+            say(f"align_hooks: training {number} of {known}: {way.title}", sys.stderr)
 
         proof = proof_of(command, Path(where), steps=steps, seconds=60 * minutes, say=started)
         keep(proof)

@@ -33,7 +33,6 @@ class Framework:
     """The failure of the child process; empty where it reported."""
     uncompiled: Sequence[str] = ()
     """The folder of Megatron-LM's data helper and the tools that its compilation lacks; empty where it is compiled."""
-
     prefix: str = ""
     """Where the interpreter's environment lies; empty where the child process failed."""
 

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from align_hooks.errors import NothingRecorded, SettingsError, shown
-from align_hooks.job.child import environment, wait
+from align_hooks.job.child import SIGNALLED, environment, wait
 from align_hooks.job.parsed_arguments import VARIABLE, Parsed
 from align_hooks.process.descendants import POLL, adopt, descendants, end
 from align_hooks.process.status import attached_processes
@@ -29,8 +29,6 @@ DEFAULT = Path("arguments.json")
 PARSED = "parsed"
 BEFORE, AFTER = 3000, 100
 """Polls without a change after which processes left running are ended, before any arguments are parsed and after."""
-SIGNALLED = 128
-"""The lowest exit code of a command that a signal ended; no process is then waited for."""
 
 
 def run(command: Sequence[str], out: Path) -> int:
@@ -47,7 +45,7 @@ def run(command: Sequence[str], out: Path) -> int:
         (folder / PARSED).mkdir()
         try:
             code = wait(command, {**environment(Settings(), inherited, folder), VARIABLE: str(folder / PARSED)})
-            if code < SIGNALLED:
+            if code < SIGNALLED:  # else no process is waited for
                 await_those_left(folder)
         finally:
             if ended := end():

@@ -24,6 +24,8 @@ PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signa
 KEYS = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to its foreground group, and so to the command too."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+SIGNALLED = 128
+"""Exit codes above are those of commands that a signal ended, by its number."""
 PATIENCE = 10
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -68,7 +70,7 @@ def wait(
     except OSError as error:
         say(f"align_hooks: {command[0]!r} cannot be started: {error.strerror}", sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else SIGNALLED - code
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import replace
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,7 +23,7 @@ from align_hooks.job import parsed_arguments
 from align_hooks.job.witness import JobWitness
 from align_hooks.process import limit
 from align_hooks.process.command import started
-from align_hooks.process.ranks import Launch
+from align_hooks.process.ranks import SCHEDULER, Launch
 from align_hooks.process.script import die_of_interrupt, find_script, report, run_script
 from align_hooks.process.status import REFUSED, VARIABLE, tell
 from align_hooks.process.streams import flush, hold, say
@@ -38,8 +38,6 @@ STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the re-execution, so that there is never a second."""
 AT_START = ("PYTHONHASHSEED",)
 """Variables that an interpreter reads only when it starts."""
-SCHEDULER = "MS_SCHED"
-"""``MS_ROLE`` of the process that msrun starts beside the ranks."""
 BEGINNING = ("arguments", "config")
 """The hook of each side that sees whether a process is going to train."""
 
@@ -100,7 +98,7 @@ def begin(side: str, settings: Settings, environment: MutableMapping[str, str], 
     """Begin a session as :func:`_begin` does, and attach the witness of a proof, around every other hook."""
     session = _begin(side, settings, environment, restart=restart, lazily=lazily)
     if limit.VARIABLE in environment and environment.get("MS_ROLE") != SCHEDULER:
-        attach(hooks_of(side, "WITNESS"), JobWitness(side, environment[limit.VARIABLE]))
+        attach(whatever_is_set(hooks_of(side, "WITNESS")), JobWitness(side, environment[limit.VARIABLE]))
     return session
 
 
@@ -198,8 +196,13 @@ def _attach_whatever_is_set(side: str, settings: Settings, names: Sequence[str])
     module = side_environment(side)
     session: Session = module.make_session(settings, Launch.from_environment(os.environ))
     session.facts["environment"] = {name: {"value": os.environ.get(name)} for name in (*module.DETERMINISTIC, *module.WATCHED)}
-    attach([replace(hook, asked=lambda settings: True) for hook in hooks_of(side) if hook.name in names], session)
+    attach(whatever_is_set(hook for hook in hooks_of(side) if hook.name in names), session)
     return session
+
+
+def whatever_is_set(hooks: Iterable[Hook]) -> list[Hook]:
+    """Return hooks that are attached whatever the settings ask for."""
+    return [replace(hook, asked=lambda settings: True) for hook in hooks]
 
 
 def _one_line_for_ours(hook: ExceptHook) -> ExceptHook:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from align_hooks.errors import RecordError
+from align_hooks.process.ranks import SCHEDULER
 from align_hooks.process.script import report
 from align_hooks.process.streams import flush
 from align_hooks.record.write import atomic
@@ -48,7 +49,7 @@ def leave(session: Session, arguments: Mapping[str, str], versions: Mapping[str,
     code, pid, launch, environment = 0, os.getpid(), session.launch, session.facts["environment"]
     parsed = Parsed(time.time_ns(), session.side, versions, sys.argv, launch.rank, launch.world_size, trains, environment, arguments)
     try:
-        if os.environ.get("MS_ROLE") != "MS_SCHED":  # msrun's scheduler parses the same arguments
+        if os.environ.get("MS_ROLE") != SCHEDULER:  # which parses the same arguments
             atomic.write_json(Path(os.environ[VARIABLE], f"{pid}.json"), asdict(parsed))
     except OSError as error:
         code = RecordError.exit_code

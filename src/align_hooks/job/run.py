@@ -18,7 +18,7 @@ from pathlib import Path
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError, no_such
 from align_hooks.job import arguments_only
-from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, environment, wait
+from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, environment, wait
 from align_hooks.process.command import exported
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     except AlignHooksError as error:
         report(error)
         return error.exit_code
-    if code == 128 + signal.SIGINT:  # end by the signal, which is what stops a shell's loop
+    if code == SIGNALLED + signal.SIGINT:  # end by the signal, which is what stops a shell's loop
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     return code

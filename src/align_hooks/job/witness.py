@@ -17,6 +17,7 @@ from pathlib import Path
 
 from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.process.ranks import Launch
+from align_hooks.record.write import atomic
 from align_hooks.settings import Settings
 
 COUNTED = 1
@@ -78,7 +79,6 @@ class JobWitness:
         launch = Launch.from_environment(os.environ)
         self.settings, self.patch_log = Settings(), PatchLog()
         self.limit, self.folder = int(steps), Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.seen = Witnessed(side, launch.rank, launch.world_size, os.getpid())
         self.left_out = Counter[str]()
         self.losses: list[object] = []
@@ -91,7 +91,7 @@ class JobWitness:
     @property
     def counts(self) -> bool:
         """Whether the step under way is the one whose operators are counted."""
-        return len(self.seen.steps) == min(COUNTED, self.limit - 1)
+        return len(self.seen.steps) == COUNTED
 
     @property
     def is_last(self) -> bool:
@@ -114,9 +114,7 @@ class JobWitness:
         """Write the file of this rank, which replaces the one before."""
         self.seen.left_out = dict(self.left_out)
         self.seen.host_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        path = self.folder / f"{self.seen.rank}.json"
-        path.with_suffix(".new").write_text(json.dumps(asdict(self.seen)), encoding="utf-8")
-        path.with_suffix(".new").replace(path)
+        atomic.write_json(self.folder / f"{self.seen.rank}.json", asdict(self.seen))
 
 
 def read(folder: Path) -> list[Witnessed]:

@@ -1,7 +1,6 @@
 """Every hook on MindFormers, read top to bottom in the order of a run. Imports no framework."""
 
 import functools
-from dataclasses import replace
 
 from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.local_norms import LOCAL_NORMS
@@ -64,15 +63,15 @@ HOOKS: tuple[Hook, ...] = (
     ),
 )
 WITNESS: tuple[Hook, ...] = (
-    replace(_pynative, asked=lambda settings: True),
+    _pynative,
     _hook(
         "training",
         "mindspore.train.model:Model.train",
-        asked=lambda settings: True,
+        asked=Settings.any_set,
         package="mindspore",
         supports=MINDSPORE,
         handler="witness:training",
         why="limits the steps, saves and evaluates nothing, and keeps what must not change",
     ),
 )
-"""Hooks of the witness below ``prove``."""
+"""Hooks of the witness below ``prove``, attached whatever is set."""

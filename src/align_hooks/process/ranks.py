@@ -20,6 +20,8 @@ RANK = ("RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK")
 WORLD_SIZE = ("WORLD_SIZE", "RANK_SIZE", "MS_WORKER_NUM", "OMPI_COMM_WORLD_SIZE")
 DIGITS = 9
 """The most digits of a rank."""
+SCHEDULER = "MS_SCHED"
+"""``MS_ROLE`` of the process that msrun starts beside the ranks."""
 JOB = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "MS_SCHED_HOST", "MS_SCHED_PORT")
 LOOPBACK = ("127.", "localhost", "::1")
 AGENTS = {"MS_ROLE": r"(.*/)?msrun|mindspore\.parallel\.cluster.*", "TORCHELASTIC_RUN_ID": r"(.*/)?python[\d.]*"}

@@ -50,9 +50,8 @@ def cost(plain: Sequence[Trained], other: Trained) -> Cost:
         max(ratios, default=None),
         None if waits is None or not before else most(other) - max(map(most, plain)),
         {line: count for line, count in lines.items() if count > 0},
-        _further([seen.device_memory for trained in plain for seen in trained.witnessed], [seen.device_memory for seen in other.witnessed]),
-        _further([seen.host_memory for trained in plain for seen in trained.witnessed], [seen.host_memory for seen in other.witnessed])
-        or 0,
+        None if None in (known := [peak_of(each, "device_memory") for each in (other, *plain)]) else further(known),
+        further([peak_of(each, "host_memory") for each in (other, *plain)]),
     )
 
 
@@ -71,8 +70,13 @@ def waits_of(trained: Trained) -> Mapping[str, int] | None:
     return waits
 
 
-def _further(plain: Sequence[int | None], other: Sequence[int | None]) -> int | None:
-    """Return how much more the largest is; None where one is not known."""
-    if None in plain or None in other or not plain or not other:
-        return None
-    return max(each for each in other if each is not None) - max(each for each in plain if each is not None)
+def peak_of(trained: Trained, memory: str) -> int | None:
+    """Return the peak of a ``memory`` of the rank with most; None where a rank does not know its own."""
+    peaks: list[int | None] = [getattr(seen, memory) for seen in trained.witnessed]
+    return None if None in peaks else max(peak for peak in peaks if peak is not None)
+
+
+def further(peaks: Sequence[int | None]) -> int:
+    """Return how much higher the first peak is than the highest of the others."""
+    first, *others = (peak or 0 for peak in peaks)
+    return first - max(others)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from align_hooks.comparison.verdict import relative
 from align_hooks.job.witness import Witnessed
 
 
@@ -99,7 +100,7 @@ def _relative(left: str, right: str) -> float:
     one, other = float.fromhex(left), float.fromhex(right)
     if not (math.isfinite(one) and math.isfinite(other)):
         return 0.0 if left == right else math.inf
-    return abs(one - other) / (abs(one) or 1.0)
+    return abs(relative(one, other))
 
 
 def _random(pairs: Pairs) -> Difference | None:

@@ -106,7 +106,7 @@ class Proof:
     @property
     def switches(self) -> str:
         """Variables of the ways that are to repeat themselves; empty where none were tried."""
-        return " ".join(f"{name}={value}" for each in self.repeated[:1] for name, value in each.trained.way.fixed.items())
+        return self.repeated[0].trained.way.switches if self.repeated else ""
 
     @property
     def costs(self) -> list[Cost]:

@@ -12,18 +12,16 @@ from enum import Enum
 from pathlib import Path
 from typing import IO
 
-from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, environment, wait
+from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, environment, wait
 from align_hooks.job.run import account
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.command import exported
 from align_hooks.process.descendants import POLL, descendants, end
 from align_hooks.process.limit import VARIABLE
-from align_hooks.process.status import REFUSED, attached_processes
+from align_hooks.process.status import REFUSED, Process, attached_processes
 from align_hooks.proof.ways import Way, own
 from align_hooks.settings import Settings
 
-SIGNALLED = 128
-"""Exit codes above are those of commands that a signal ended."""
 GRACE = 300.0
 """Seconds in which processes that a launcher leaves running may come to train."""
 LAST = 15
@@ -75,6 +73,11 @@ class Trained:
         return min((len(seen.steps) for seen in self.witnessed), default=0)
 
     @property
+    def signal(self) -> int | None:
+        """The signal that ended the command; None where none did."""
+        return self.code - SIGNALLED if self.code is not None and self.code > SIGNALLED else None
+
+    @property
     def missing_ranks(self) -> list[int]:
         """Ranks of which no witness wrote here."""
         sizes = max((seen.world_size for seen in self.witnessed), default=0)
@@ -90,7 +93,7 @@ class Trained:
         if self.code in (NOT_FOUND, NOT_EXECUTABLE) and not self.witnessed:
             return Failure.NOT_STARTED
         if self.code:
-            return Failure.KILLED if self.code > SIGNALLED else Failure.FAILED
+            return Failure.FAILED if self.signal is None else Failure.KILLED
         if not self.witnessed:
             return Failure.UNTRAINED
         if self.missing_ranks:
@@ -113,10 +116,16 @@ def train(command: Sequence[str], way: Way, folder: Path, *, limit: int, steps: 
     with log.open("wb") as output:
         code = to_its_end(command, variables, output, folder / "witnesses", seconds)
     processes, seen = attached_processes(folder / "processes"), read(folder / "witnesses")
-    refusals = {line: None for process in processes if process.ended == REFUSED for line in process.problems if not seen}
+    refusals = refused(processes, seen)
     problems = [*account(processes, failed=bool(code))] if way.recorded and processes and not refusals else []
     last = last_lines(log) if code != 0 else []
-    return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, [*refusals])
+    return Trained(way, limit, code, time.monotonic() - started, run, seen, problems, last, refusals)
+
+
+def refused(processes: Sequence[Process], seen: Sequence[Witnessed]) -> list[str]:
+    """Return what we refused before the first step, each line once; a witness may have begun before."""
+    lines = [line for process in processes if process.ended == REFUSED for line in process.problems]
+    return [] if any(each.steps for each in seen) else list(dict.fromkeys(lines))
 
 
 def to_its_end(command: Sequence[str], variables: Mapping[str, str], output: IO[bytes], witnesses: Path, seconds: float) -> int | None:

@@ -57,8 +57,9 @@ class Trials:
         shutil.rmtree(trained.run, ignore_errors=True)  # the next needs its space
         if trained.failure is not None or not beside:
             return WayResult(trained)
-        earlier = next((each.trained for each in beside if each.trained.way == trained.way and each.trained.failure is None), trained)
-        return WayResult(trained, compared(beside[0].trained, trained), compared(earlier, trained))
+        same = (each.trained for each in beside if each.trained.way == trained.way and trained.way.recorded)
+        earlier = next((each for each in same if each.failure is None), None)
+        return WayResult(trained, compared(beside[0].trained, trained), [] if earlier is None else compared(earlier, trained))
 
     def start(self, way: Way, at: str) -> Trained:
         """Start a training in a folder of its own; quantities as large as the model are recorded at the steps ``at``."""
@@ -106,7 +107,7 @@ def compared(plain: Trained, other: Trained) -> list[Difference]:
     ranks = [[seen.rank for seen in trained.witnessed] for trained in (plain, other)]
     if ranks[0] != ranks[1]:
         raise RecordError(f"the job started {len(ranks[0])} ranks, and later {len(ranks[1])}: start the same number each time")
-    return [] if plain is other else differences(plain.witnessed, other.witnessed)
+    return differences(plain.witnessed, other.witnessed)
 
 
 def fitted(way: Way, proof: Proof, folder: Path) -> tuple[Way, str]:

@@ -29,6 +29,16 @@ class Way:
     """Further variables."""
 
     @property
+    def switches(self) -> str:
+        """Return the further variables as a shell takes them."""
+        return " ".join(f"{name}={value}" for name, value in self.fixed.items())
+
+    @property
+    def title(self) -> str:
+        """Return the name, with the further variables."""
+        return f"{self.name} {self.switches}".rstrip()
+
+    @property
     def copies(self) -> int:
         """How many times the size of the model a recorded step takes, in fp32."""
         return sum(kind.copies for kind in KINDS if kind.variable in self.recorded)

@@ -10,7 +10,7 @@ from align_hooks.messages.catalogue import ENGLISH
 from align_hooks.proof.cost import Cost
 from align_hooks.proof.difference import Difference
 from align_hooks.proof.proof import MOST_WAITS, HookFired, Proof, ProofVerdict, WayResult, largest
-from align_hooks.proof.training import SIGNALLED, Trained
+from align_hooks.proof.training import Trained
 from align_hooks.report.blocks import TEXT, Code, DocumentBlock, Heading, Items, Paragraph, Section, Table
 from align_hooks.report.document import Document
 from align_hooks.report.findings import size
@@ -92,7 +92,7 @@ def failed(trained: Trained) -> Message:
         what=terms(trained.refusals) if trained.refusals else last,
         seconds=trained.seconds,
         code=trained.code,
-        signal=(trained.code or 0) - SIGNALLED,
+        signal=trained.signal,
         count=trained.steps,
         of=trained.asked,
         ranks=terms(map(str, trained.missing_ranks)),
@@ -124,15 +124,15 @@ def of_ways(proof: Proof) -> Section:
     firsts = [*proof.ways[:1], *proof.repeated[:1]]
     rows = [
         (
-            " ".join([result.trained.way.name, *(f"{name}={value}" for name, value in result.trained.way.fixed.items())]),
+            result.trained.way.title,
             str(result.trained.steps),
             f"{result.trained.seconds:.0f}",
             "-" if any(result is each for each in firsts) and result.trained.failure is None else words_of(result),
         )
         for result in (*proof.ways, *proof.again, *proof.repeated)
     ]
-    head = message("proof.ways")
-    return Section("ways", head, head, [Table(heads, rows, numbers=(1, 2), is_fitted=True, caption=head)])
+    table = Table(heads, rows, numbers=(1, 2), is_fitted=True, caption=message("proof.ways"))
+    return Section("ways", message("proof.ways"), message("proof.ways"), [table])
 
 
 def of_costs(costs: Sequence[Cost]) -> Section:
@@ -149,13 +149,14 @@ def of_costs(costs: Sequence[Cost]) -> Section:
         )
         for each in costs
     ]
-    head = message("proof.cost")
-    return Section(
-        "costs",
-        message("proof.nav_cost"),
-        head,
-        [Heading(head, on=TEXT), Table(heads, rows, numbers=(1, 2, 3, 4, 5), is_fitted=True, caption=head)],
-    )
+    table = Table(heads, rows, numbers=(1, 2, 3, 4, 5), is_fitted=True, caption=message("proof.cost"))
+    return headed("cost", table, nav=message("proof.nav_cost"))
+
+
+def headed(name: str, block: DocumentBlock, nav: Message | None = None) -> Section:
+    """Return a section whose head a text prints too."""
+    head = message(f"proof.{name}")
+    return Section(name, nav or head, head, [Heading(head, on=TEXT), block])
 
 
 def signed(bytes: int) -> str:
@@ -166,20 +167,18 @@ def signed(bytes: int) -> str:
 def of_record(proof: Proof) -> Iterator[Section]:
     """Yield the state of the record of everything, and its hooks."""
     if proof.health is not None:
-        head = message("proof.record")
         lines = [*(problem.message for problem in proof.health.problems), proof.health.checked, *proof.health.remarks]
-        yield Section("record", head, head, [Heading(head, on=TEXT), Items(lines)])
+        yield headed("record", Items(lines))
     if proof.hooks:
-        head = message("proof.hooks")
         fired = [f"{hook.name} {hook.calls}" for hook in proof.hooks if hook.calls]
         idle = [message(f"idle_hook.{hook.state}", name=hook.name, why=hook.why) for hook in proof.hooks if not hook.calls]
-        yield Section("hooks", head, head, [Heading(head, on=TEXT), Items([message("proof.hooks_fired", what=terms(fired)), *idle])])
+        yield headed("hooks", Items([message("proof.hooks_fired", what=terms(fired)), *idle]))
 
 
 def to_paste(proof: Proof, version: str) -> Section:
     """Return lines for an issue: verdict, versions, device and costs, in English."""
     plain = proof.plain.witnessed
-    about = {f"{name} {version}": None for seen in plain for name, version in seen.versions.items()}
+    about = {f"{name} {number}": None for seen in plain for name, number in seen.versions.items()}
     devices = dict.fromkeys(seen.device for seen in plain)
     costs = [f"{each.way} {each.ratio:.2f} ({each.low:.2f} to {each.high:.2f})" for each in proof.costs if each.ratio is not None]
     lines = [
@@ -188,8 +187,7 @@ def to_paste(proof: Proof, version: str) -> Section:
         *([f"a step: {', '.join(costs)}"] if costs else []),
         f"command: {shlex.join(proof.command)}",
     ]
-    head = message("proof.to_paste")
-    return Section("paste", head, head, [Heading(head, on=TEXT), Code(lines)])
+    return headed("to_paste", Code(lines))
 
 
 JSON: Shapes = {

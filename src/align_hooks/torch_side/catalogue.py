@@ -1,7 +1,6 @@
 """Every hook on Megatron-LM, read top to bottom in the order of a run. Imports no framework."""
 
 import functools
-from dataclasses import replace
 
 from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.activations import ACTIVATIONS
@@ -160,9 +159,9 @@ HOOKS: tuple[Hook, ...] = (
         why="reads learning rate, loss scale and gradient norm of the update",
     ),
 )
-_witness = functools.partial(_megatron, asked=lambda settings: True)
+_witness = functools.partial(_megatron, asked=Settings.any_set)
 WITNESS: tuple[Hook, ...] = (
-    replace(_mindspeed, asked=lambda settings: True),
+    _mindspeed,
     _witness("event_files", "megatron.training.arguments:parse_args", handler="witness:arguments", why="lets nothing write event files"),
     _witness("saving", "megatron.training.checkpointing:save_checkpoint", handler="witness:checkpoint", why="saves nothing"),
     _witness("evaluating", "megatron.training.training:evaluate_and_print_results", handler="witness:evaluation", why="evaluates nothing"),
@@ -170,4 +169,4 @@ WITNESS: tuple[Hook, ...] = (
         "step", "megatron.training.training:train_step", handler="witness:step", why="limits the steps, and keeps what must not change"
     ),
 )
-"""Hooks of the witness below ``prove``."""
+"""Hooks of the witness below ``prove``, attached whatever is set."""

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 import torch
 
+KINDS = ("cuda", "npu")
+"""torch's libraries of accelerators, by their names in it."""
+
 
 def devices() -> Iterator[dict[str, str | int]]:
     """Yield each accelerator with its free and its total memory in bytes."""
     if importlib.util.find_spec("torch_npu") is not None:
         importlib.import_module("torch_npu")
-    for kind in ("cuda", "npu"):
+    for kind in KINDS:
         library = getattr(torch, kind, None)
         if library is None or not library.is_available():
             continue

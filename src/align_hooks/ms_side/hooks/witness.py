@@ -17,7 +17,7 @@ from align_hooks.ms_side import state
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.devices import devices
 from align_hooks.ms_side.objects import Cell, RunContext
-from align_hooks.record.format.random_states import digest
+from align_hooks.record.format.digests import xxh3
 
 LEFT_OUT = {"ModelCheckpoint": "checkpoints", "EvalCallBack": "evaluations"}
 """Classes of callbacks, themselves or as a base, to what they do."""
@@ -46,7 +46,7 @@ class Watching(Callback):  # type: ignore[misc]
         super().__init__()
         self.witness = witness
         self.ended: float | None = None
-        """When the step before ended; None before there is one."""
+        """When the step before had ended and was kept; None before there is one."""
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Keep what the run starts from."""
@@ -62,8 +62,7 @@ class Watching(Callback):  # type: ignore[misc]
         loop, witness = run_context.original_args(), self.witness
         outputs = loop.net_outputs
         loss = float((outputs[0] if isinstance(outputs, list | tuple) else outputs).asnumpy())  # waits for the step
-        now = time.perf_counter()
-        seconds, self.ended = None if self.ended is None else now - self.ended, now
+        seconds = None if self.ended is None else time.perf_counter() - self.ended
         if witness.is_over:
             witness.seen.ignored_limit = True
             witness.write()
@@ -74,8 +73,9 @@ class Watching(Callback):  # type: ignore[misc]
             witness.end_step(step, lambda: digests(loop.train_network))
         if witness.is_over:
             run_context.request_stop()
+        self.ended = time.perf_counter()  # so that the witness's own work is part of no step
 
 
 def digests(cell: Cell) -> dict[str, str]:
     """Map the parameters of a training cell, the optimizer's state among them, to the digests of their bytes."""
-    return {parameter.name: digest(to_numpy(parameter).tobytes()) for parameter in cell.get_parameters()}
+    return {parameter.name: xxh3(to_numpy(parameter)) for parameter in cell.get_parameters()}

@@ -62,9 +62,8 @@ class RecordStart:
         }
         path = layout.manifest(run, rank)
         try:
-            earlier_record.earlier(
-                run, self.launch, self.settings.run_exists
-            )  # before a claim: a directory that is refused stays unchanged
+            # before a claim: a directory that is refused stays unchanged
+            earlier_record.earlier(run, self.launch, self.settings.run_exists)
             folder.make(run, path.parent)
             self._claim = directory_lock.take(layout.claim(run, rank), self.launch)
             self._earlier = earlier_record.earlier(run, self.launch, self.settings.run_exists, self._claim)

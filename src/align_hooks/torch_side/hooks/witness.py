@@ -13,7 +13,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +24,9 @@ from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.job.witness import JobWitness, WitnessedStep
+from align_hooks.record.format.digests import xxh3
 from align_hooks.torch_side import state
+from align_hooks.torch_side.devices import KINDS
 from align_hooks.torch_side.objects import Module, Optimizer, Tensor
 
 WRITES = {"tensorboard_dir": None, "wandb_project": "", "config_logger_dir": "", "profile": False, "use_pytorch_profiler": False}
@@ -151,14 +152,17 @@ def digest(tensor: Tensor) -> str:
     tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if tensor.is_meta:
         return "no storage"
-    array = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return blake2b(array, digest_size=16).hexdigest()
+    return xxh3(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 def accelerator() -> ModuleType | None:
     """Return torch's library of the device that trains; None on a CPU."""
-    libraries = (getattr(torch, kind, None) for kind in ("cuda", "npu"))
-    return next((library for library in libraries if library is not None and library.is_initialized()), None)
+    return next((library for library in libraries() if library.is_initialized()), None)
+
+
+def libraries() -> list[ModuleType]:
+    """Return torch's libraries of accelerators that it has."""
+    return [getattr(torch, kind) for kind in KINDS if hasattr(torch, kind)]
 
 
 def synchronize() -> None:
@@ -171,15 +175,15 @@ def synchronize() -> None:
 def counted_waits(counts: Counter[str]) -> Iterator[None]:
     """Count by line of code how often the host waits for the device: by its own word, or on a CPU by reads of single numbers."""
     with ExitStack() as stack:
-        for library in filter(None, (getattr(torch, kind, None) for kind in ("cuda", "npu"))):
+        for library in libraries():
             stack.enter_context(replaced(library, "synchronize", counting(library.synchronize, counts)))
-        library = accelerator()
-        if library is not None and hasattr(library, "set_sync_debug_mode"):
+        device = accelerator()
+        if device is not None and hasattr(device, "set_sync_debug_mode"):
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("always")
             stack.enter_context(replaced(warnings, "showwarning", functools.partial(shown, counts)))
-            stack.callback(library.set_sync_debug_mode, library.get_sync_debug_mode())
-            library.set_sync_debug_mode("warn")
+            stack.callback(device.set_sync_debug_mode, device.get_sync_debug_mode())
+            device.set_sync_debug_mode("warn")
         else:
             stack.enter_context(Reads(counts))
         yield
