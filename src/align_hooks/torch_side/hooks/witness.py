@@ -45,7 +45,7 @@ def arguments(witness: JobWitness, wrapped: Function, instance: Instance, args: 
     for name, nothing in {**WRITES, **dumps}.items():
         if getattr(parsed, name, None):
             setattr(parsed, name, nothing)
-            witness.left_out[f"--{name.replace('_', '-')}"] += 1
+            witness.left_out[f"--{name.replace('_', '-')}"] = 1  # a script may read its arguments several times
     return parsed
 
 
