@@ -71,6 +71,7 @@ MTP_ENDS = RULES["ends of predicting layers"]
 MEGATRON_INNER, OLDER_INNER = "mtp_model_layer", "transformer_layer"
 """Megatron-LM's names of a predicting layer's transformer layer: since 0.16, and before, as in MindFormers."""
 MEGATRON_RULES = (*LAYER_RULES, *rules_of_mtp(MEGATRON_INNER), *rules_of_mtp(OLDER_INNER), *MTP_ENDS)
+MINDFORMERS_RULES = (*LAYER_RULES, *rules_of_mtp(OLDER_INNER), *MTP_ENDS)
 
 FREE = ("moe_shared_expert_intermediate_size", "moe_router_topk_scaling_factor", "moe_router_num_groups")
 """Properties of the router that may have any value."""
@@ -121,8 +122,9 @@ DEEPSEEK_V3 = Family(
     megatron=megatron.table("a DeepSeek-V3", MEGATRON_RULES),
     holds=HOLDS,
     mindformers=tuple(
-        mindformers.newer(network, model_type, "a DeepSeek-V3", (*LAYER_RULES, *rules_of_mtp(OLDER_INNER), *MTP_ENDS), mindformers.LATENT)
+        mindformers.newer(network, model_type, "a DeepSeek-V3", MINDFORMERS_RULES, mindformers.LATENT)
         for network, model_type in (("DeepseekV3", "deepseek_v3"), ("TeleChat3Moe", "telechat3_moe"))
     ),
+    pynative=(mindformers.pynative("DeepseekV3", "deepseek_v3", "a DeepSeek-V3", MINDFORMERS_RULES, mindformers.LATENT),),
     buffers=frozenset(name for level in LEVELS for name in level if name.endswith("e_score_correction_bias")),
 )

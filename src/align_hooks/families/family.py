@@ -141,6 +141,9 @@ class Family:
     holds: Allowed
     """By property of a model that Megatron-LM built."""
     mindformers: tuple[InMindFormers, ...] = ()
+    """In a static graph."""
+    pynative: tuple[InMindFormers, ...] = ()
+    """In MindFormers' PyNative trainer."""
     embedding: str = "model.embed_tokens.weight"
     output: str = "lm_head.weight"
     """A tied model does not have it."""

@@ -69,6 +69,16 @@ def _rules(rules: Sequence[Rule], *, contiguous: bool, interleaved: bool, joined
             yield replace(rule, layout=INTERLEAVED.get(rule.layout, rule.layout)) if interleaved else rule
 
 
+BIAS = ".mlp.router.expert_bias"
+"""The bias of the experts, which a layer and not its router holds in a PyNative model."""
+
+
+def pynative(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: Allowed) -> InMindFormers:
+    """Describe how MindFormers builds a family by its class ``PyNative…ForCausalLM`` (2.0, 2.1), whose layouts no option chooses."""
+    moved = [replace(rule, native=rule.native.replace(BIAS, BIAS.replace(".router", ""))) for rule in rules]
+    return replace(newer(name, model_type, model, moved, holds), network=f"PyNative{name}ForCausalLM", variant=None)
+
+
 def newer(name: str, model_type: str, model: str, rules: Sequence[Rule], holds: Allowed) -> InMindFormers:
     """Describe how MindFormers builds a family by its class ``Training…ForCausalLM``; ``rules`` are Megatron-LM's."""
 

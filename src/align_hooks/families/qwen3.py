@@ -30,4 +30,5 @@ QWEN3 = Family(
         mindformers.newer("Qwen3", "qwen3", "a Qwen3", MEGATRON_RULES, mindformers.PLAIN),
         mindformers.newer("TeleChat3", "telechat3", "a Qwen3", MEGATRON_RULES, {**mindformers.TELECHAT3, "qk_layernorm": (True,)}),
     ),
+    pynative=(mindformers.pynative("Qwen3", "qwen3", "a Qwen3", MEGATRON_RULES, mindformers.PLAIN),),
 )

@@ -50,8 +50,14 @@ def attach(hooks: Iterable[Hook], session: Attached) -> None:
                 check_version(hook, importlib.metadata.version(hook.package))
     session.patch_log.pending.update((hook.name, hook) for hook in asked)
     for hook in asked:
-        late = hook.trigger in sys.modules
-        wrapt.register_post_import_hook(functools.partial(_on_import, hook, session, late), hook.trigger)
+        if not hook.behind:
+            _register(hook, session)
+
+
+def _register(hook: Hook, session: Attached) -> None:
+    """Have a hook attached when its trigger is imported, or at once."""
+    late = hook.trigger in sys.modules
+    wrapt.register_post_import_hook(functools.partial(_on_import, hook, session, late), hook.trigger)
 
 
 def register_optional(hooks: Iterable[Hook], session: Attached) -> None:
@@ -88,6 +94,8 @@ def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) ->
     finally:
         del log.pending[hook.name]
     log.attached[hook.name] = hook
+    for next_one in [other for other in log.pending.values() if other.behind == hook.name]:
+        _register(next_one, session)
 
 
 def _around(hook: Hook, session: Attached, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

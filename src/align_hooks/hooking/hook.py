@@ -36,8 +36,12 @@ class Hook:
     targets: tuple[str, ...] = ()
     """Functions of the trigger module, ``"Class.method"`` or ``"function"``."""
     must_fire: bool = True
+    unless: str = ""
+    """The name of a hook whose call excuses this one: the framework has another trainer."""
     only_a_name: bool = False
     """Whether it only adds a name that scripts may use; then it is attached where nothing is switched on, too."""
+    behind: str = ""
+    """The name of the hook once attached to which this one is registered: a trigger that processes import that do not use it."""
     in_step: bool = False
     """Whether targets are called in a training step, where an error of the handler ends recording and not training."""
 

@@ -157,8 +157,9 @@ class PatchLog:
 
     def unfired(self) -> list[str]:
         """Return a sentence for each requested hook that did nothing, failures first."""
-        never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if hook.must_fire]
-        idle = [(name, hook) for name, hook in self.attached.items() if hook.must_fire and not self.calls[name]]
+        must = {name for name, hook in {**self.pending, **self.attached}.items() if hook.must_fire and not self.calls[hook.unless]}
+        never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if name in must]
+        idle = [(name, hook) for name, hook in self.attached.items() if name in must and not self.calls[name]]
         return [*self.failed.values(), *never, *(f"hook {name!r}: attached to {hook.trigger}, never called" for name, hook in idle)]
 
     def facts(self) -> dict[str, dict[str, str | int]]:

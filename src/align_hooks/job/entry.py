@@ -38,8 +38,8 @@ STARTED = "_ALIGN_HOOKS_STARTED"
 """Set across the re-execution, so that there is never a second."""
 AT_START = ("PYTHONHASHSEED",)
 """Variables that an interpreter reads only when it starts."""
-BEGINNING = ("arguments", "config")
-"""The hook of each side that sees whether a process is going to train."""
+BEGINNING = ("arguments", "config", "pynative_config")
+"""The hooks that see whether a process is going to train."""
 
 
 def launch(side: str, arguments: list[str]) -> int:

@@ -3,13 +3,16 @@
 import functools
 
 from align_hooks.hooking.hook import Hook, hook_at
+from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.settings import Settings
 
-MINDFORMERS = ">=1.3,!=1.4.*,!=1.10.*,!=2.0.*,<2.2"
+MINDFORMERS = ">=1.3,!=1.4.*,!=1.10.*,<2.2"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
 """Versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of MindFormers 1.4
 need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, needs hyper-parallel, which the package index lacks."""
+PYNATIVE = ">=2.0,<2.2"
+"""Versions of MindFormers whose PyNative trainer was recorded."""
 FROM_SOURCE = ("2.4", "2.6")
 """MindSpore versions of MindFormers 1.3 and 1.5, which the package index no longer has. Both were run on 2.7.0 instead: the sources of
 2.0.0 and 2.7.0 have the same ``Model.train``, callbacks and attributes."""
@@ -23,22 +26,68 @@ def training(settings: Settings) -> bool:
 
 _hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
-_pynative = _mindformers(
-    "pynative",
-    "mindformers.pynative.trainer.trainer:Trainer.train",
-    asked=Settings.any_set,
-    handler="pynative:refuse",
-    why="refuses the trainer of PYNATIVE_MODE, which comes to none of the others",
-    must_fire=False,
+_pynative = functools.partial(_mindformers, supports=PYNATIVE, handlers="align_hooks.ms_side.pynative", must_fire=False)
+_behind = functools.partial(_pynative, behind="pynative_config")
+_in_step = functools.partial(_behind, in_step=True)
+TRAINER, GPT = "mindformers.pynative.trainer.trainer", "mindformers.pynative.base_models.gpt.gpt_model"
+PYNATIVE_HOOKS: tuple[Hook, ...] = (
+    _hook(
+        "hyper_parallel",
+        "mindspore",
+        handlers="align_hooks.ms_side.pynative",
+        asked=lambda settings: settings.device == "cpu",
+        package="mindspore",
+        supports=MINDSPORE,
+        handler="hyper_parallel:install",
+        must_fire=False,
+        why="stands in for hyper-parallel where a rehearsal does not have it",
+    ),
+    _pynative(
+        "pynative_config",
+        f"{TRAINER}:Trainer._init_config",
+        handler="config:wrap",
+        asked=Settings.any_set,
+        why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
+    ),
+    _behind(
+        "pynative_trainer",
+        f"{TRAINER}:Trainer.__init__",
+        handler="trainer:wrap",
+        asked=Settings.any_set,
+        why="knows weights and optimizer, feeds recorded batches, and sees the steps by a callback",
+    ),
+    _in_step(
+        "pynative_update",
+        f"{TRAINER}:Trainer._optimizer_update",
+        handler="update:wrap",
+        asked=training,
+        why="reads or replaces the gradients before they are clipped",
+    ),
+    _in_step("pynative_forward", f"{GPT}:GPTModel.construct", handler="forward:wrap", asked=training, why="sees the batch"),
+    _in_step(
+        "pynative_losses",
+        "mindformers.pynative.loss.loss:_NLLLossModule.construct",
+        handler="forward:losses",
+        asked=lambda settings: bool(settings.steps(BATCHES)),
+        why="keeps the losses of tokens before the mask",
+    ),
+    _in_step(
+        "pynative_routing",
+        "mindformers.pynative.transformers.moe.router:TopKRouter.construct",
+        handler="routing:wrap",
+        asked=training,
+        why="keeps the experts of each token",
+    ),
 )
 HOOKS: tuple[Hook, ...] = (
     _mindformers(
         "config",
         "mindformers.core.context.build_context:build_context",
         asked=Settings.any_set,
+        unless="pynative_config",
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
-    _pynative,
+    *PYNATIVE_HOOKS,
     _mindformers(
         "dataloader",
         "mindformers.dataset.base_dataset",
@@ -51,6 +100,7 @@ HOOKS: tuple[Hook, ...] = (
         "train_cell",
         "mindformers.wrapper.wrapper:MFTrainOneStepCell.__init__,MFPipelineWithLossScaleCell.__init__",
         asked=lambda settings: training(settings) or settings.device is not None,
+        unless="pynative_config",
         why="knows weights and optimizer, and puts the capturing Cell in place",
     ),
     _hook(
@@ -59,11 +109,11 @@ HOOKS: tuple[Hook, ...] = (
         asked=training,
         package="mindspore",
         supports=MINDSPORE,
+        unless="pynative_config",
         why="knows the step, reads its outputs, loads and records weights",
     ),
 )
 WITNESS: tuple[Hook, ...] = (
-    _pynative,
     _hook(
         "training",
         "mindspore.train.model:Model.train",

@@ -30,7 +30,7 @@ from align_hooks.record.format.sketch import sketch
 
 MINDFORMERS = "mindformers"
 """The beginning of names that no family has."""
-MOVED_BUFFERS = (".router.expert_bias",)
+MOVED_BUFFERS = (".router.expert_bias", ".mlp.expert_bias")
 """Endings of the names of Parameters that training moves without a gradient: the biases of experts."""
 
 
@@ -231,12 +231,18 @@ def parameters_of(
         parts = tuple(part_of(weight, index, model, dims, entry, rank) for index, weight, entry in here)
         layers, predicted = model.layers if len(parts) < len(weights) else 0, getattr(model.config, "mtp_num_layers", None) or 0
         return Parameters(parts, dims, single_rank, layers, model.table, predicted=predicted)
-    named = ((index, weight, model.fused(weight.name, weight.shape, dims)) for index, weight in enumerate(weights))
+    named = ((index, weight, model.fused(weight.name, rows_and_columns(weight), dims)) for index, weight in enumerate(weights))
     trained = tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
     untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad) if model.network is not None else ()
     moved = [(weight, model.fused(weight.name, weight.shape, dims)) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
     buffers = tuple(Parameter(weight, fused, counted, -1, trainable=False) for weight, fused in moved if fused is not None)
     return Parameters(trained, dims, single_rank, buffers=buffers)
+
+
+def rows_and_columns(weight: Weight) -> tuple[int, ...]:
+    """Return a weight's shape; of experts that a PyNative model stacks along an axis of their own as if one lay below the other."""
+    shape: tuple[int, ...] = tuple(weight.shape)
+    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 and ".experts." in weight.name else shape
 
 
 def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:
@@ -259,12 +265,22 @@ def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutE
 
 def model_of(cell: Cell) -> Model:
     """Return the model inside a training cell, with its or the nearest family."""
+    return model_of_network(network_in(cell))
+
+
+def network_in(cell: Cell) -> Cell:
+    """Return the model that a training cell wraps, in whatever Cells."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
+    return network
+
+
+def model_of_network(network: Cell) -> Model:
+    """Return a built model, with its or the nearest family."""
     kind = type(network)
     name, theirs = kind.__name__, any(base.__module__.startswith("mindformers.") for base in kind.__mro__ if base.__name__ == kind.__name__)
-    ways = [(family, built) for family in FAMILIES for built in family.mindformers if theirs and built.network == name]
+    ways = [(family, built) for family in FAMILIES for built in (*family.mindformers, *family.pynative) if theirs and built.network == name]
     config = network.model.config if ways and not ways[0][1].legacy else getattr(network, "config", None)
     if not ways or config is None:
         return Model(network, config, None, None, (f"{name} is of no family",))

@@ -5,7 +5,7 @@ position of the learning-rate schedule. The attributes of the moments, and the a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mindspore
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
@@ -42,7 +42,8 @@ ADAMS = {
 
 def kind_of(optimizer: Optimizer) -> Adam | None:
     """Return the entry of :data:`ADAMS` for an optimizer's class or its base; None without an entry."""
-    return next((ADAMS[base.__name__] for base in type(optimizer).__mro__ if base.__name__ in ADAMS), None)
+    kind = next((ADAMS[base.__name__] for base in type(optimizer).__mro__ if base.__name__ in ADAMS), None)
+    return replace(kind, first=-1) if kind is not None and getattr(optimizer, "enable_fused_opt", False) else kind  # PyNative's AdamW
 
 
 def clip_norm(cell: Cell) -> float | None:
@@ -50,15 +51,14 @@ def clip_norm(cell: Cell) -> float | None:
     return number(cell.clip_grad_norm.clip_norm) if cell.use_clip_grad else None
 
 
-def optimizer_facts(cell: Cell, parameters: Parameters) -> dict[str, object]:
-    """Return the optimizer's present hyper-parameters by parameter group, with canonical names."""
-    optimizer = cell.optimizer
+def optimizer_facts(optimizer: Optimizer, clip: float | None, parameters: Parameters) -> dict[str, object]:
+    """Return the optimizer's present hyper-parameters by parameter group, with canonical names; ``clip`` is the norm at which it clips."""
     kind = kind_of(optimizer)
     beta1, beta2, eps = (number(getattr(optimizer, name)) if hasattr(optimizer, name) else None for name in ("beta1", "beta2", "eps"))
     return {
         "type": type(optimizer).__name__,
         "decoupled_weight_decay": ("AdamW" in type(optimizer).__name__) if "Adam" in type(optimizer).__name__ else None,
-        "clip_grad": clip_norm(cell),
+        "clip_grad": clip,
         "groups": [
             {
                 "learning_rate": learning_rate(optimizer, first),

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.points import Point
+    from align_hooks.ms_side.pynative.current import PynativeStepValues
+    from align_hooks.ms_side.pynative.update import GradientSums
     from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
+    from align_hooks.replay.routing import Router
 
 
 @dataclass
@@ -36,6 +39,15 @@ class MsSession(Session):
     """Rows a step in this rank's data set, of a semi-automatic job."""
     terms: dict[str, float] = field(default_factory=dict)
     """The terms of a newer model's loss; empty where they are not separate."""
+    current: PynativeStepValues | None = None
+    """The values of a step of the PyNative trainer; None between steps."""
+    groups: tuple[int, ...] = ()
+    """The index of the first parameter of each of the PyNative optimizer's groups."""
+    gradient_sums: GradientSums | None = None
+    routers: dict[str, Router] = field(default_factory=dict)
+    """Name of a PyNative model's router to its numbers of experts."""
+    router_names: dict[int, str] = field(default_factory=dict)
+    """Id of such a router to its name."""
     choices: list[Choice] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)

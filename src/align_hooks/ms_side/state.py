@@ -12,16 +12,15 @@ import numpy as np
 
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.model import Parameters
-from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.optimizer import updates_made
 from align_hooks.record.format.random_states import digest, of_python_and_numpy
 from align_hooks.record.format.state import BUFFER, GROWTH, UPDATES
 
 
-def at_step(cell: Cell, parameters: Parameters | None) -> dict[str, float | str]:
-    """Return the counts and digests at a step's start."""
-    state: dict[str, float | str] = {UPDATES: float(updates_made(cell.optimizer))}
-    scaler = getattr(cell, "loss_scaling_manager", None)
+def at_step(optimizer: Optimizer, parameters: Parameters | None, scaler: Cell = None) -> dict[str, float | str]:
+    """Return the counts and digests at a step's start; ``scaler`` is the Cell that moves a loss scale."""
+    state: dict[str, float | str] = {UPDATES: float(updates_made(optimizer))}
     if scaler is not None and hasattr(scaler, "cur_iter"):  # DynamicLossScaleUpdateCell
         state[GROWTH] = number(scaler.cur_iter) - number(scaler.last_overflow_iter)
     for buffer in parameters.buffers if parameters is not None else ():

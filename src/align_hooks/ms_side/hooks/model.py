@@ -15,7 +15,7 @@ from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.model import is_per_token
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.optimizer import Shifted, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
+from align_hooks.ms_side.optimizer import Shifted, clip_norm, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
@@ -65,15 +65,10 @@ def facts(session: MsSession) -> dict[str, object]:
     sizes, rows = session.sizes, get(config, "train_dataset.batch_size")
     return {
         "framework": "MindFormers",
-        "versions": {
-            "align_hooks": __version__,
-            "mindformers": installed_version("mindformers"),
-            "mindspore": mindspore.__version__,
-            **versions_beside(BESIDE),
-        },
+        "versions": versions(),
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded or None,
-        "optimizer": optimizer_facts(cell, parameters) | {"loss_scale": number(cell.scale_sense)},
+        "optimizer": optimizer_facts(cell.optimizer, clip_norm(cell), parameters) | {"loss_scale": number(cell.scale_sense)},
         "training": {
             "micro_batch_size": rows if sizes is None else sizes.batch_size(sizes.rows(session.rank_rows), "the data set"),
             "global_batch_size": (rows and rows * session.launch.world_size) if sizes is None else sizes.rows(session.rank_rows),
@@ -88,6 +83,12 @@ def facts(session: MsSession) -> dict[str, object]:
         "classes": sorted({type(part).__name__ for _, part in cell.network.cells_and_names()}),
         "arguments": flat(config),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package, of the frameworks, and of the packages that change numbers."""
+    frameworks = {"mindformers": installed_version("mindformers"), "mindspore": mindspore.__version__}
+    return {"align_hooks": __version__, **frameworks, **versions_beside(BESIDE)}
 
 
 def typed(network: Cell) -> Iterator[tuple[Cell, int, str, str]]:

@@ -169,7 +169,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Read the state at the step's start, and the rate and the loss scale of its update."""
         session, cell = self.session, self.session.train_cell
         session.random = session.recording.best_effort("the random states", state.generators, {})
-        read = functools.partial(state.at_step, cell, session.parameters)
+        read = functools.partial(state.at_step, cell.optimizer, session.parameters, getattr(cell, "loss_scaling_manager", None))
         session.state = session.recording.best_effort("the state that the step starts from", read, {})
         if session.parameters is not None:
             rate, scale = rates(cell.optimizer, self.groups), number(cell.scale_sense)

@@ -1,0 +1,125 @@
+"""The configuration of the PyNative trainer, before anything is built from it.
+
+Patch point: the return of ``Trainer._init_config``, a ``TrainConfig`` of nested dataclasses, from which the trainer then takes its seed, its
+sizes and its model.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from align_hooks.errors import RefusedRun
+from align_hooks.hooking.attach import installed_version
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.job import parsed_arguments
+from align_hooks.ms_side.hooks.config import NO_PADDING, flat
+from align_hooks.ms_side.objects import Config
+from align_hooks.ms_side.pynative.rehearsal import rehearse
+from align_hooks.ms_side.session import MsSession
+from align_hooks.settings import PREFIX
+
+TRAINS = "train"
+"""The ``run_mode`` that trains; 2.0 has no other."""
+CONSTANT = ("ConstantWarmUpLR", "constant_with_warmup")
+GRAPH_SECTIONS = ("trainer", "runner_config", "runner_wrapper", "lr_schedule", "parallel_config", "train_dataset_task", "use_legacy")
+"""Sections of a YAML for the static graph, of which this trainer reads nothing."""
+OF_A_PART = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+
+
+def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Return the configuration of ``Trainer._init_config`` with the settings applied."""
+    if (graph := sections_of_graph(inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"])) and session.settings.any_set():
+        raise RefusedRun(
+            f"the YAML has {', '.join(graph)}, which the static graph's trainer reads and this one does not; "
+            f"train with --mode 0, or write the sections training, lr_scheduler and parallelism"
+        )
+    config = wrapped(*args, **kwargs)
+    session.config, trains = config, get(config, "run_mode") in (None, TRAINS)
+    if parsed_arguments.asked():
+        parsed_arguments.leave(session, flat(config.to_dict()), {"mindformers": installed_version("mindformers")}, trains=trains)
+    if trains:
+        session.begin()
+    if session.begun:
+        apply(session, config)
+    return config
+
+
+def sections_of_graph(config: object) -> list[str]:
+    """Return the static graph's sections in what the trainer is given: the path of a YAML, or its dict."""
+    if isinstance(config, str):
+        with contextlib.suppress(OSError, yaml.YAMLError):  # which the trainer itself reports
+            config = yaml.safe_load(Path(config).read_text())
+    return [section for section in GRAPH_SECTIONS if isinstance(config, dict) and section in config]
+
+
+def apply(session: MsSession, config: Config) -> None:
+    """Apply the settings to the configuration, list each change, and refuse what only the user's YAML can change."""
+    settings = session.settings
+    if why := list(refusals(session, config)):
+        raise RefusedRun("\n".join(why))
+    if settings.device == "cpu":
+        rehearse(session)
+        change(session, config, {"model.use_flash_attention": False}, "DEVICE")
+    if settings.seed is not None:
+        change(session, config, {"training.seed": settings.seed}, "SEED")
+    if settings.deterministic:
+        change(session, config, {"training.deterministic": True}, "DETERMINISTIC")
+    if settings.learning_rate is not None:
+        rate = {"lr_scheduler.type": CONSTANT[0], "lr_scheduler.learning_rate": settings.learning_rate, "lr_scheduler.warmup_steps": 0}
+        change(session, config, rate | {"lr_scheduler.warmup_ratio": None}, "LEARNING_RATE")
+    if settings.load_weights is not None:
+        change(session, config, {"checkpoint.load_path": ""}, "LOAD_WEIGHTS")
+    if session.replay is not None:
+        replay(session, config)
+
+
+def refusals(session: MsSession, config: Config) -> Iterator[str]:
+    """Yield why a run with this configuration is refused, a line each."""
+    if session.launch.world_size > 1:
+        yield (
+            f"{session.launch.world_size} ranks of MindFormers' PyNative trainer cut tensors by hyper-parallel, which was tried on no device; "
+            f"train on one card, or unset the variables"
+        )
+    elif many := [name for name in OF_A_PART if (get(config, f"parallelism.{name}") or 1) > 1]:
+        yield f"parallelism.{many[0]} is {get(config, f'parallelism.{many[0]}')} in a job of one rank; set it to 1"
+    if get(config, "lora_config") is not None:
+        yield "lora_config adds parameters that no family names; take the section out of the YAML"
+    if get(config, "training.rampup_batch_size") is not None and session.settings.any_set():
+        yield "training.rampup_batch_size changes the rows of a step, which was not tried; take it out of the YAML"
+    if session.settings.device == "cpu" and "bfloat16" in (get(config, "model.compute_dtype"), get(config, "model.params_dtype")):
+        yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype and params_dtype to float32 in the YAML"
+
+
+def replay(session: MsSession, config: Config) -> None:
+    """Check recorded batches, and fit the batch size to them; micro-batches stay as large as configured where they divide the rows."""
+    feed = session.replay
+    assert feed is not None
+    facts = feed.run.batch_facts(feed.steps[0])
+    feed.check(sequence=get(config, "model.seq_length"), vocabulary=get(config, "model.vocab_size"), rows=facts.rows)
+    feed.say_left_out(session.say)
+    rows, local = facts.rows, get(config, "training.local_batch_size")
+    sizes = {"training.global_batch_size": rows, "training.local_batch_size": local if rows % local == 0 else rows}
+    change(session, config, sizes | {"model.pad_token_id": NO_PADDING}, "REPLAY_BATCHES")
+
+
+def change(session: MsSession, config: Config, values: Mapping[str, object], variable: str) -> None:
+    """Set dotted keys, and list every change as an override."""
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        before = get(config, key)
+        if before != value:
+            setattr(get(config, section), name, value)
+            session.override(key, before, value, PREFIX + variable)
+
+
+def get(config: Config, key: str) -> Any:
+    """Return the value of a dotted key, None where it is not set."""
+    value = config
+    for part in key.split("."):
+        value = vars(value).get(part) if value is not None else None  # attributes that are not set answer with a reader of a dict
+    return value
+

@@ -1,0 +1,52 @@
+"""The values of a PyNative step under way, each kept as a device tensor until the step has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from align_hooks.ms_side.objects import Tensor
+from align_hooks.names.blocks import Array
+
+
+@dataclass
+class PynativeMicroBatch:
+    """What one micro-batch consumed and made."""
+
+    arrays: dict[str, Array]
+    """``tokens``, ``labels``, ``loss_mask`` ``[rows, sequence]``, on the host."""
+    token_losses: Tensor = None
+    """The model's own, ``[rows · sequence]``, before the mask; None where no function shows them."""
+    experts: dict[str, Tensor] = field(default_factory=dict)
+    """Name of a router to its choice, ``[sequence · rows, experts a token]``."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the micro-batch."""
+        return len(self.arrays["tokens"])
+
+
+@dataclass
+class PynativeStepValues:
+    """A new object each step."""
+
+    started: float = 0.0
+    """Seconds of :func:`time.perf_counter`."""
+    micro_batches: list[PynativeMicroBatch] = field(default_factory=list)
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    """Name of a term of the loss to its sum over layers and micro-batches, coefficient included."""
+    rate: float | list[float] = 0.0
+    """The learning rate, or each group's."""
+    injected: bool = False
+    norm: Tensor = None
+    """The global norm of the gradients with which the optimizer is called, before clipping."""
+    squared: dict[str, float] = field(default_factory=dict)
+    """Canonical name to the squared sum of its gradient."""
+    sketches: dict[str, list[float]] | None = None
+    """Canonical name to the sketch of its gradient; None where none was asked for."""
+    skipped: int = 0
+    """The trainer's count of skipped steps at the step's start."""
+
+    @property
+    def micro_batch(self) -> PynativeMicroBatch | None:
+        """The micro-batch under way; None before the first."""
+        return self.micro_batches[-1] if self.micro_batches else None

@@ -1,0 +1,82 @@
+"""The routers of a PyNative model: their choices of experts, and recorded choices in their place.
+
+Patch points: the return of ``TopKRouter.construct``, ``(weights, experts [sequence · rows, experts a token], counts)``, and the attribute
+``topk`` of a router, by which it chooses groups and then experts. A hash layer chooses by a table of token ids instead.
+"""
+
+import functools
+
+import mindspore
+import numpy as np
+
+from align_hooks.errors import RefusedRun
+from align_hooks.hooking.hook import Args, Function, Kwargs, Result
+from align_hooks.ms_side.objects import Cell, Tensor
+from align_hooks.ms_side.session import MsSession
+from align_hooks.quantities.batches import BATCHES
+from align_hooks.quantities.routing import ROUTING
+from align_hooks.replay.routing import Router
+from align_hooks.settings import PREFIX
+
+ROUTER = "TopKRouter"
+REPLAY = f"{PREFIX}REPLAY_ROUTING"
+
+
+def routers_of(session: MsSession, network: Cell) -> None:
+    """Find the model's routers, and name them by their weights without ``.weight``; refuse to record or replay routing without any."""
+    assert session.parameters is not None
+    names = {parameter.model.name: parameter.fused.pieces[0] for parameter in session.parameters}
+    for _, cell in network.cells_and_names():
+        if type(cell).__name__ == ROUTER:
+            name = names.get(cell.weight.name, cell.weight.name).removesuffix(".weight")
+            session.router_names[id(cell)] = name
+            session.routers[name] = Router(int(cell.num_experts), int(cell.top_k))
+            if session.routing is not None:
+                lead(session, cell, name)
+    asked = bool(session.settings.steps(ROUTING))
+    if (asked or session.routing is not None) and not session.routers:
+        raise RefusedRun(f"{f'{PREFIX}ROUTING' if asked else REPLAY}: this model has no {ROUTER}; unset it")
+
+
+def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``TopKRouter.construct``, and keep its choice, on the device."""
+    result = wrapped(*args, **kwargs)
+    micro_batch = session.current.micro_batch if session.current is not None else None
+    wanted = session.recording.wants(BATCHES) or session.recording.wants(ROUTING)
+    name = session.router_names.get(id(instance))
+    if session.step is not None and micro_batch is not None and wanted and name is not None:
+        micro_batch.experts.setdefault(name, result[1].detach())  # a pass that is recomputed chooses once more, and the same
+    return result
+
+
+def lead(session: MsSession, router: Cell, name: str) -> None:
+    """Have a router take recorded experts in the steps that are replayed."""
+    if getattr(router, "is_hash_layer", False):
+        raise RefusedRun(f"{REPLAY}: {name} chooses by a table of token ids, in whose place nothing can be given; unset it")
+    own = router.topk
+    router.topk = functools.partial(choose, session, own, name)
+
+
+def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *args: object, **options: object) -> tuple[Tensor, Tensor]:
+    """Return the recorded experts of the micro-batch, or what the router's own operator returns: for groups, and in other steps."""
+    replay, facts, micro_batch = session.routing, session.routers[name], session.current.micro_batch if session.current else None
+    values, index = own(x, k, *args, **options)
+    if replay is None or session.step not in replay.steps or micro_batch is None or x.ndim != 2 or x.shape[1] != facts.experts:
+        return values, index
+    assert session.current is not None and session.step is not None
+    first = sum(earlier.rows for earlier in session.current.micro_batches[:-1])
+    experts = replay.experts(session.step, name, facts)[first : first + micro_batch.rows].transpose(1, 0, 2).reshape(-1, facts.chosen)
+    if len(experts) != x.shape[0]:
+        raise RefusedRun(
+            f"{REPLAY}={replay.source}: step {session.step} has experts of {len(experts)} tokens in {name}, this run routes {x.shape[0]}; "
+            f"train on the batches of that run"
+        )
+    replay.made.add(session.step)
+    return values, mindspore.Tensor(np.ascontiguousarray(experts, np.int64))
+
+
+def check_replay(session: MsSession, planned: range) -> None:
+    """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps."""
+    if session.routing is not None:
+        config = session.config
+        session.check_routing(session.routers, planned, int(config.training.global_batch_size) * int(config.model.seq_length))

@@ -1,0 +1,113 @@
+"""The PyNative step that just ended, as a :class:`align_hooks.session.step.Step`."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from align_hooks.ms_side.arrays import number, to_numpy
+from align_hooks.ms_side.objects import Tensor
+from align_hooks.ms_side.pynative.current import PynativeStepValues
+from align_hooks.ms_side.session import MsSession
+from align_hooks.names.blocks import Array
+from align_hooks.quantities.local_norms import POINT
+from align_hooks.record.format.token_digest import CALLED, digest
+from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
+from align_hooks.session.step import LocalNorms
+
+
+@dataclass(frozen=True)
+class PynativeStep:
+    """The step that just ended."""
+
+    session: MsSession
+    step: int
+    current: PynativeStepValues
+    loss: Tensor
+    """The mean of the micro-batches' means, without the terms that differentiate themselves."""
+    seconds: float
+    skipped: bool
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """Arrays ``[rows, sequence]`` by name, the micro-batches one below the other."""
+        parts = [micro_batch.arrays for micro_batch in self.current.micro_batches]
+        return {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+
+    @property
+    def rows(self) -> list[int]:
+        """Rows of each micro-batch."""
+        return [micro_batch.rows for micro_batch in self.current.micro_batches]
+
+    @cached_property
+    def experts(self) -> dict[str, Array]:
+        """The experts of each token by the name of a router, int16 ``[rows, sequence, experts a token]``, ascending."""
+        named: dict[str, list[Array]] = {}
+        for micro_batch in self.current.micro_batches:
+            for name, chosen in micro_batch.experts.items():
+                by_position = to_numpy(chosen).reshape(-1, micro_batch.rows, chosen.shape[-1])
+                named.setdefault(name, []).append(np.sort(by_position.transpose(1, 0, 2), axis=2).astype(np.int16))
+        return {name: np.concatenate(parts) for name, parts in named.items()}
+
+    def batch(self) -> StepBatch:
+        """Return the batch that the model consumed, with token losses where a function shows them."""
+        parts = self.current.micro_batches
+        arrays = dict(self.arrays)
+        if all(part.token_losses is not None and part.token_losses.size == part.arrays["tokens"].size for part in parts):
+            arrays["token_losses"] = np.concatenate([to_numpy(part.token_losses).reshape(part.arrays["tokens"].shape) for part in parts])
+        counts = {
+            name: np.bincount(experts.ravel(), minlength=self.session.routers[name].experts).tolist() for name, experts in self.experts.items()
+        }
+        return StepBatch(arrays, self.rows, experts=counts)
+
+    def routing(self) -> StepChoices | None:
+        """Return the experts that the routers chose."""
+        return StepChoices(self.experts, self.rows) if self.experts else None
+
+    def activations(self) -> StepActivations | None:
+        """Return the values that hooks of the model's Cells saw."""
+        return None
+
+    def local_norms(self) -> LocalNorms | None:
+        """Return the norms of the gradients."""
+        squared = self.current.squared
+        return LocalNorms(self.session.settings.choice(POINT), squared, squared, framework=self.framework_norms()) if squared else None
+
+    def framework_norms(self) -> list[dict[str, float]]:
+        """Return the trainer's global norm, where it is of the gradients whose norms are recorded."""
+        norm = self.current.norm
+        return [] if norm is None else [{"norm": number(norm), "first": self.session.launch.rank, "ranks": 1}]
+
+    def gradient_sketches(self) -> dict[str, list[float]] | None:
+        """Return the sketches of the gradients."""
+        return self.current.sketches
+
+    def row(self) -> dict[str, object]:
+        """Return the step's scalars, at full precision."""
+        session, current = self.session, self.current
+        clip, norm = clip_norm(session), None if current.norm is None else number(current.norm)
+        loss, arrays = number(self.loss), self.arrays
+        return {
+            "step": self.step,
+            "loss": loss,
+            "objective_loss": loss,
+            "valid_tokens": int((arrays["loss_mask"] > 0).sum()),
+            "consumed_samples": sum(self.rows) * (self.step + 1),
+            "grad_norm": norm,
+            "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
+            "learning_rate": current.rate,
+            "loss_scale": 1.0,
+            "terms": {name: number(term) / len(self.rows) for name, term in current.terms.items()} or None,
+            "skipped": self.skipped,
+            "seconds": self.seconds,
+            "random": [session.random],
+            "state": session.state,
+            "token_digest": session.recording.best_effort(CALLED, lambda: digest(arrays["tokens"]), ""),
+            "unrecorded_inputs": sorted(session.unrecorded),
+        }
+
+
+def clip_norm(session: MsSession) -> float | None:
+    """Return the norm at which the trainer clips gradients; None without clipping."""
+    clip = session.config.training.max_norm
+    return float(clip) if clip is not None else None

@@ -1,0 +1,171 @@
+"""The PyNative trainer: its model and optimizer once built, and its steps.
+
+Patch points: ``Trainer.__init__``, at whose end the model is initialised and the callbacks are made, and a ``TrainerCallback`` of ours behind
+the trainer's own, which move the experts' bias in their ``on_step_end``.
+"""
+
+import functools
+import time
+
+import mindspore
+from mindformers.pynative.callback import TrainerCallback
+
+from align_hooks.errors import RefusedRun
+from align_hooks.families.own import refuse_without_sizes
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs
+from align_hooks.ms_side import state
+from align_hooks.ms_side.catalogue import training
+from align_hooks.ms_side.hooks.config import flat
+from align_hooks.ms_side.hooks.model import typed, versions
+from align_hooks.ms_side.model import model_of_network, parameters_of
+from align_hooks.ms_side.objects import Config
+from align_hooks.ms_side.optimizer import ADAMS, groups, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
+from align_hooks.ms_side.place import place
+from align_hooks.ms_side.pynative.batches import RecordedBatches
+from align_hooks.ms_side.pynative.config import get
+from align_hooks.ms_side.pynative.current import PynativeStepValues
+from align_hooks.ms_side.pynative.rehearsal import contiguous
+from align_hooks.ms_side.pynative.routing import check_replay, routers_of
+from align_hooks.ms_side.pynative.step import PynativeStep, clip_norm
+from align_hooks.ms_side.seeds import read_back
+from align_hooks.ms_side.session import MsSession
+from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
+from align_hooks.record.reader import OptimizerState
+from align_hooks.replay.weights import vocabulary_fed
+from align_hooks.session.loading import layer_facts, load_state, say_own_names
+from align_hooks.session.step import Moments, record_state, record_step
+from align_hooks.settings import PREFIX
+
+
+def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
+    """Call ``Trainer.__init__`` with recorded batches for its data set, and prepare what it has built."""
+    if session.settings.replay_batches is not None:
+        instance._create_dataset = functools.partial(recorded_batches, session, instance)
+    wrapped(*args, **kwargs)
+    if not session.begun or instance.callback_handler is None:  # a trainer that only generates text
+        return
+    if session.settings.device == "cpu":
+        for network in instance.model:
+            contiguous(network)
+    if training(session.settings):
+        prepare(session, instance)
+        instance.callback_handler.callbacks.append(PynativeRecorder(session, instance))
+
+
+def recorded_batches(session: MsSession, trainer: Instance, dataset: object, config: Config, **options: object) -> RecordedBatches | None:
+    """Return the data set of ``Trainer._create_dataset``: for training recorded batches, for evaluation none."""
+    return RecordedBatches(session, by_step=hasattr(trainer, "_split_micro_batch")) if config is trainer.config.train_dataset else None
+
+
+def prepare(session: MsSession, trainer: Instance) -> None:
+    """Name the parameters of the model, and find its routers."""
+    if len(trainer.model) != 1:
+        raise RefusedRun(f"the model is {len(trainer.model)} parts of a pipeline, which this version does not read; use one stage")
+    if type(trainer.optimizer).__name__ not in ADAMS and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights):
+        session.say(f"the optimizer is {type(trainer.optimizer).__name__}, whose state is neither recorded nor loaded")
+    model = session.model = model_of_network(trainer.model[0])
+    runs = [None if source is None else source.run for source in (session.replay, session.injection)]
+    vocabulary = vocabulary_fed(session.settings.load_weights, *runs)
+    with refuse_without_sizes():
+        session.model_config = model.facts(vocabulary)
+    session.parameters = parameters_of(trainer.optimizer.parameters, model, vocabulary)
+    say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
+    routers_of(session, trainer.model[0])
+
+
+class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
+    """Opens and closes the session's steps."""
+
+    def __init__(self, session: MsSession, trainer: Instance) -> None:
+        self.session, self.trainer = session, trainer
+
+    def on_train_begin(self, args: Config, progress: Instance, **others: object) -> None:
+        """Load weights, describe the run, record the initial weights."""
+        session, optimizer = self.session, self.trainer.optimizer
+        with session.recording.isolate_failures("what the run is"), session.beginning():
+            if session.settings.load_weights is not None:
+                load_state(session, compute_type(session), self.load_optimizer)
+                if hasattr(optimizer, "reload_main_params_from_model"):
+                    optimizer.reload_main_params_from_model()
+            if session.replay is not None:
+                session.replay.first = progress.global_step
+                progress.max_steps = min(progress.max_steps, session.replay.last + 1)  # the schedule keeps its length
+            steps = range(progress.global_step, progress.max_steps)
+            if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
+                known, kind = ", ".join(ADAMS), type(optimizer).__name__
+                raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
+            check_replay(session, steps)
+            assert session.parameters is not None
+            session.groups = tuple(groups(optimizer, session.parameters))
+            session.describe(place=place(session.launch), facts=self.facts(), steps=steps)
+            record_state(session, steps.start, self.optimizer_state)
+
+    def load_optimizer(self, recorded: OptimizerState) -> None:
+        """Load recorded moments."""
+        assert self.session.parameters is not None
+        load_moments(self.trainer.optimizer, self.session.parameters, recorded)
+
+    def optimizer_state(self) -> Moments:
+        """Return Adam's moments, its count of updates, and the moments' types, between two updates."""
+        assert self.session.parameters is not None
+        optimizer = self.trainer.optimizer
+        return moments(optimizer, self.session.parameters), updates_made(optimizer), moment_dtypes(optimizer)
+
+    def on_step_begin(self, args: Config, progress: Instance, **others: object) -> None:
+        """Open a step."""
+        session = self.session
+        with session.recording.isolate_failures("the state that the step starts from"):
+            session.step = progress.global_step
+            session.current = PynativeStepValues(started=time.perf_counter(), skipped=getattr(progress, "skipped_steps", 0))
+            if session.recording.is_on:
+                self.keep_state()
+
+    def keep_state(self) -> None:
+        """Read the state at the step's start."""
+        session = self.session
+        session.random = session.recording.best_effort("the random states", state.generators, {})
+        read = functools.partial(state.at_step, self.trainer.optimizer, session.parameters)
+        session.state = session.recording.best_effort("the state that the step starts from", read, {})
+
+    def on_step_end(self, args: Config, progress: Instance, **others: Instance) -> None:
+        """Close a step; its row of scalars comes last and completes it."""
+        session, current = self.session, self.session.current
+        with session.recording.isolate_failures("the numbers of the step"):
+            assert current is not None and session.step is not None
+            skipped = getattr(progress, "skipped_steps", 0) > current.skipped
+            seconds = time.perf_counter() - current.started
+            record_step(session, PynativeStep(session, session.step, current, others["loss"], seconds, skipped), self.optimizer_state)
+        session.step = session.current = None
+
+    def facts(self) -> dict[str, object]:
+        """Return the facts of the run for ``run.json``."""
+        session, config, network = self.session, self.session.config, self.trainer.model[0]
+        parameters = session.parameters
+        assert parameters is not None
+        return {
+            "framework": "MindFormers",
+            "trainer": "PyNative",
+            "versions": versions(),
+            "model": session.model_config,
+            "padded_vocabulary": parameters.dims.padded or None,
+            "optimizer": optimizer_facts(self.trainer.optimizer, clip_norm(session), parameters) | {"loss_scale": 1.0},
+            "training": {
+                "micro_batch_size": get(config, "training.local_batch_size"),
+                "global_batch_size": get(config, "training.global_batch_size"),
+                "sequence_length": get(config, "model.seq_length"),
+                "train_steps": get(config, "training.steps"),
+                "per_token_loss": bool(getattr(network.model, "calculate_per_token_loss", False)),
+                "compute_type": compute_type(session),
+                "gradients_summed_over_ranks": False,
+            },
+            "determinism": read_back() | {"config.seed": get(config, "training.seed"), "mode": mindspore.get_context("mode")},
+            "layers": layer_facts(typed(network), {id(parameter.model): parameter.fused.pieces for parameter in parameters}),
+            "classes": sorted({type(part).__name__ for _, part in network.cells_and_names()}),
+            "arguments": flat(config.to_dict()),
+        }
+
+
+def compute_type(session: MsSession) -> str | None:
+    """Return the type in which the model computes; None where unknown."""
+    dtype = None if session.model is None else getattr(session.model.config, "compute_dtype", None)
+    return None if dtype is None else str(dtype).removeprefix("mindspore.").lower()

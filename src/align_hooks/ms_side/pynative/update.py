@@ -1,0 +1,126 @@
+"""Gradients, complete and not yet clipped, and what the optimizer is given.
+
+Patch point: ``Trainer._optimizer_update``, which takes the global norm, clips in place, updates the weights and drops the gradients. Before
+it only micro-batches' gradients are known, behind it none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import mindspore
+from mindspore.graph.api import _no_grad
+
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.ms_side.model import Parameter, pieces, rows_and_columns
+from align_hooks.ms_side.objects import Tensor, Weight
+from align_hooks.ms_side.optimizer import rates
+from align_hooks.ms_side.plans import NormPlan, SketchPlan
+from align_hooks.ms_side.session import MsSession
+from align_hooks.ms_side.sums import ChunkSums, SignedSums
+from align_hooks.quantities.gradients import GRADIENTS
+from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.quantities.sketches import GRADIENT_SKETCHES
+from align_hooks.session.step import record_gradients
+
+
+def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Record the gradients, or put recorded ones in their place, and call ``Trainer._optimizer_update``."""
+    current, step = session.current, session.step
+    if current is None or step is None:
+        return wrapped(*args, **kwargs)
+    if session.injection is not None and step in session.injection.steps:
+        with session.recording.must_succeed():
+            inject(session, step)
+            current.injected = True
+    if session.recording.is_on or session.settings.steps(LOCAL_NORMS):
+        current.rate = rates(instance.optimizer, session.groups)
+        read(session)
+    current.norm = wrapped(*args, **kwargs)
+    return current.norm
+
+
+def gradient_of(weight: Weight) -> Tensor:
+    """Return the gradient with which the optimizer is called (``mindformers.pynative.trainer.utils.get_grad``); None where there is none."""
+    main = getattr(weight, "main_grad", None)
+    return weight.grad if main is None else main
+
+
+def inject(session: MsSession, step: int) -> None:
+    """Overwrite every gradient by the recorded one."""
+    injection, parameters = session.injection, session.parameters
+    assert injection is not None and parameters is not None
+    for parameter in parameters:
+        gradient, recorded = gradient_of(parameter.model), injection.read(step, parameter.fused).reshape(parameter.model.shape)
+        given = mindspore.Tensor(recorded, dtype=mindspore.float32 if gradient is None else gradient.dtype)
+        if gradient is None:
+            parameter.model.grad = given
+        else:
+            gradient.assign_value(given)
+    injection.made.add(step)
+
+
+def read(session: MsSession) -> None:
+    """Keep what is asked for of the gradients: all of them, or sums of all, in one transfer."""
+    current, parameters, recording = session.current, session.parameters, session.recording
+    assert current is not None and parameters is not None
+    pairs = [(parameter, gradient_of(parameter.model)) for parameter in parameters]
+    present = [(parameter, gradient) for parameter, gradient in pairs if gradient is not None]
+    say_missing(session, [parameter for parameter, gradient in pairs if gradient is None])
+    if not present:
+        return
+    sketched = recording.wants(GRADIENT_SKETCHES)
+    if recording.wants(LOCAL_NORMS) or sketched:
+        sums = session.gradient_sums
+        if sums is None or sums.names != tuple(parameter.fused.native for parameter, _ in present):
+            sums = session.gradient_sums = GradientSums.of([parameter for parameter, _ in present])
+        with _no_grad():
+            current.squared, sketches = sums.read([gradient for _, gradient in present], sketched=sketched)
+        current.sketches = sketches
+    if recording.wants(GRADIENTS):
+        record_gradients(session, lambda: pieces(present))
+
+
+def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:
+    """Print, once, which parameters have no gradient: AdamW gives each later parameter the gradient of its neighbour.
+
+    ``mindformers.pynative.optimizer.adamw`` pairs gradients with parameters by position, and those without a gradient are left out."""
+    if missing and session.made == 0:
+        names = ", ".join(parameter.fused.native for parameter in missing[:3])
+        session.say(
+            f"{len(missing)} parameters have no gradient, first {names}: MindFormers' optimizer gives every later parameter the gradient of "
+            f"another; freeze them (requires_grad: False), or use them"
+        )
+
+
+@dataclass
+class GradientSums:
+    """The sums over gradients of norms and sketches."""
+
+    names: tuple[str, ...]
+    """The parameters that have a gradient, by their names in the framework."""
+    plan: NormPlan
+    chunks: ChunkSums
+    parameters: Sequence[Parameter] = ()
+    _signs: tuple[SketchPlan, SignedSums] | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, parameters: Sequence[Parameter]) -> "GradientSums":
+        """Plan for the gradients of these parameters."""
+        fused = [parameter.fused for parameter in parameters]
+        plan = NormPlan.of(fused, [rows_and_columns(parameter.model) for parameter in parameters])
+        return cls(tuple(each.native for each in fused), plan, ChunkSums(plan), parameters)
+
+    def read(self, gradients: Sequence[Tensor], *, sketched: bool) -> tuple[dict[str, float], dict[str, list[float]] | None]:
+        """Return squared sums and sketches by canonical name; one transfer."""
+        given = tuple(gradients)
+        sums = self.chunks(given)
+        if not sketched:
+            return self.plan.named(sums.asnumpy()), None
+        if self._signs is None:
+            fused = [parameter.fused for parameter in self.parameters]
+            signs = SketchPlan.of(fused, [rows_and_columns(parameter.model) for parameter in self.parameters])
+            self._signs = signs, SignedSums(signs)
+        plan, signed = self._signs
+        on_host = mindspore.mint.cat((sums, signed(given))).asnumpy()
+        squared = self.plan.named(on_host[: sums.shape[0]])
+        return squared, plan.named(on_host[sums.shape[0] :], squared)
