@@ -72,6 +72,20 @@ PYNATIVE_HOOKS: tuple[Hook, ...] = (
         why="keeps the losses of tokens before the mask",
     ),
     _in_step(
+        "pynative_auxiliary",
+        "mindformers.pynative.transformers.moe.moe_utils:MoEAuxLossAutoScaler.construct",
+        handler="terms:auxiliary",
+        asked=training,
+        why="adds up what balances experts",
+    ),
+    _in_step(
+        "pynative_prediction",
+        "mindformers.pynative.transformers.multi_token_prediction:MTPLossAutoScaler.construct",
+        handler="terms:prediction",
+        asked=training,
+        why="adds up what predicts further tokens",
+    ),
+    _in_step(
         "pynative_routing",
         "mindformers.pynative.transformers.moe.router:TopKRouter.construct",
         handler="routing:wrap",

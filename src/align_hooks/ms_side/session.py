@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.feeding import Sizes
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.points import Point
+    from align_hooks.ms_side.pynative.cell_points import CellPoint
     from align_hooks.ms_side.pynative.current import PynativeStepValues
     from align_hooks.ms_side.pynative.update import GradientSums
     from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards
@@ -48,6 +49,8 @@ class MsSession(Session):
     """Name of a PyNative model's router to its numbers of experts."""
     router_names: dict[int, str] = field(default_factory=dict)
     """Id of such a router to its name."""
+    cell_points: list[CellPoint] = field(default_factory=list)
+    """The points of a PyNative model that are recorded or forced."""
     choices: list[Choice] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     random: dict[str, str] = field(default_factory=dict)

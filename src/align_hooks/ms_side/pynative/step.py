@@ -66,7 +66,7 @@ class PynativeStep:
 
     def activations(self) -> StepActivations | None:
         """Return the values that hooks of the model's Cells saw."""
-        return None
+        return None if self.current.recorder is None else self.current.recorder.made()
 
     def local_norms(self) -> LocalNorms | None:
         """Return the norms of the gradients."""

@@ -22,6 +22,7 @@ from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.optimizer import ADAMS, groups, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.pynative.batches import RecordedBatches
+from align_hooks.ms_side.pynative.cell_recorder import CellRecorder, check_points, find_points
 from align_hooks.ms_side.pynative.config import get
 from align_hooks.ms_side.pynative.current import PynativeStepValues
 from align_hooks.ms_side.pynative.rehearsal import contiguous
@@ -29,6 +30,7 @@ from align_hooks.ms_side.pynative.routing import check_replay, routers_of
 from align_hooks.ms_side.pynative.step import PynativeStep, clip_norm
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
+from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.weights import vocabulary_fed
@@ -71,6 +73,7 @@ def prepare(session: MsSession, trainer: Instance) -> None:
     session.parameters = parameters_of(trainer.optimizer.parameters, model, vocabulary)
     say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
     routers_of(session, trainer.model[0])
+    session.cell_points = find_points(session)
 
 
 class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
@@ -95,6 +98,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
                 known, kind = ", ".join(ADAMS), type(optimizer).__name__
                 raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
             check_replay(session, steps)
+            check_points(session, steps)
             assert session.parameters is not None
             session.groups = tuple(groups(optimizer, session.parameters))
             session.describe(place=place(session.launch), facts=self.facts(), steps=steps)
@@ -117,6 +121,9 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         with session.recording.isolate_failures("the state that the step starts from"):
             session.step = progress.global_step
             session.current = PynativeStepValues(started=time.perf_counter(), skipped=getattr(progress, "skipped_steps", 0))
+            if session.cell_points and (session.recording.wants(ACTIVATIONS) or session.teacher is not None):
+                session.current.recorder = CellRecorder(session, session.cell_points)
+                session.current.recorder.begin()
             if session.recording.is_on:
                 self.keep_state()
 
@@ -132,6 +139,8 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         session, current = self.session, self.session.current
         with session.recording.isolate_failures("the numbers of the step"):
             assert current is not None and session.step is not None
+            if current.recorder is not None:
+                current.recorder.end()
             skipped = getattr(progress, "skipped_steps", 0) > current.skipped
             seconds = time.perf_counter() - current.started
             record_step(session, PynativeStep(session, session.step, current, others["loss"], seconds, skipped), self.optimizer_state)
