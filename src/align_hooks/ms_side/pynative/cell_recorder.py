@@ -87,25 +87,25 @@ class CellRecorder:
         self.seen(index, point, args, kwargs, None)
 
     def seen(self, index: int, point: CellPoint, args: Any, kwargs: Any, result: Any) -> Any:
-        """Record the value in a call of a Cell, have its gradient recorded, and return the result, with a teacher's value in its place."""
-        recording, current = self.session.recording, self.session.current
-        again = in_recompute()
+        """Record the value in a call of a Cell, and return the result, with a teacher's value in its place."""
+        with self.session.recording.isolate_failures("activations"):
+            return self._seen(index, point, args, kwargs, result)
+        return result
+
+    def _seen(self, index: int, point: CellPoint, args: Any, kwargs: Any, result: Any) -> Any:
+        current, again = self.session.current, in_recompute()
         call, self.calls[index, again] = self.calls[index, again], self.calls[index, again] + 1
         micro_batch, which = divmod(call, point.every)
-        if which != point.which or current is None or self.session.step is None:
-            return result
         tensor = point.pick(args, kwargs, result)
-        if tensor is None:
+        if which != point.which or current is None or self.session.step is None or tensor is None:
             return result
         rows = current.micro_batches[micro_batch].rows
         columns = point.columns(args, kwargs, result) if point.columns is not None else None
         if self.records and not again:
-            with recording.isolate_failures("activations"):
-                self.record(point, tensor, micro_batch, rows, columns, "")
+            self.record(point, tensor, micro_batch, rows, columns, "")
         passed = self.forced(point, tensor, micro_batch, rows)
-        with recording.isolate_failures("activations"):
-            if self.records and getattr(passed, "_requires_grad", False):
-                passed.register_hook(functools.partial(self.gradient, point, micro_batch, rows, columns))
+        if self.records and getattr(passed, "_requires_grad", False):
+            passed.register_hook(functools.partial(self.gradient, point, micro_batch, rows, columns))
         if passed is tensor:
             return result
         return (passed, *result[1:]) if isinstance(result, tuple) else passed

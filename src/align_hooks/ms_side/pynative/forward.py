@@ -47,7 +47,7 @@ def consumed(given: dict[str, Tensor], model: Cell) -> dict[str, Array]:
         batch["labels"] = labels.astype(np.int64)
         mask = mask * (labels != model.ignore_token_id)
     batch["loss_mask"] = mask.astype(np.float32)
-    if model.use_rotary_position_ids and "position_ids" in arrays:  # otherwise the model counts positions itself
+    if getattr(model, "use_rotary_position_ids", False) and "position_ids" in arrays:  # otherwise, and in 2.0, it counts positions itself
         batch["position_ids"] = arrays["position_ids"].astype(np.int64)
     return batch
 

@@ -59,20 +59,29 @@ def lead(session: MsSession, router: Cell, name: str) -> None:
 
 def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *args: object, **options: object) -> tuple[Tensor, Tensor]:
     """Return the recorded experts of the micro-batch, or what the router's own operator returns: for groups, and in other steps."""
-    replay, facts, micro_batch = session.routing, session.routers[name], session.current.micro_batch if session.current else None
     values, index = own(x, k, *args, **options)
-    if replay is None or session.step not in replay.steps or micro_batch is None or x.ndim != 2 or x.shape[1] != facts.experts:
+    if session.routing is None or x.ndim != 2 or x.shape[1] != session.routers[name].experts:
         return values, index
-    assert session.current is not None and session.step is not None
-    first = sum(earlier.rows for earlier in session.current.micro_batches[:-1])
-    experts = replay.experts(session.step, name, facts)[first : first + micro_batch.rows].transpose(1, 0, 2).reshape(-1, facts.chosen)
-    if len(experts) != x.shape[0]:
+    with session.recording.must_succeed():
+        given = recorded_experts(session, name, x.shape[0])
+    return values, index if given is None else given
+
+
+def recorded_experts(session: MsSession, name: str, tokens: int) -> Tensor | None:
+    """Return the recorded experts of the micro-batch, ``[sequence · rows, experts a token]``; None in a step that is not replayed."""
+    replay, current, step, facts = session.routing, session.current, session.step, session.routers[name]
+    if replay is None or current is None or step is None or step not in replay.steps:
+        return None
+    *earlier, micro_batch = current.micro_batches
+    first = sum(before.rows for before in earlier)
+    experts = replay.experts(step, name, facts)[first : first + micro_batch.rows].transpose(1, 0, 2).reshape(-1, facts.chosen)
+    if len(experts) != tokens:
         raise RefusedRun(
-            f"{REPLAY}={replay.source}: step {session.step} has experts of {len(experts)} tokens in {name}, this run routes {x.shape[0]}; "
+            f"{REPLAY}={replay.source}: step {step} has experts of {len(experts)} tokens in {name}, this run routes {tokens}; "
             f"train on the batches of that run"
         )
-    replay.made.add(session.step)
-    return values, mindspore.Tensor(np.ascontiguousarray(experts, np.int64))
+    replay.made.add(step)
+    return mindspore.Tensor(np.ascontiguousarray(experts, np.int64))
 
 
 def check_replay(session: MsSession, planned: range) -> None:

@@ -121,7 +121,8 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         with session.recording.isolate_failures("the state that the step starts from"):
             session.step = progress.global_step
             session.current = PynativeStepValues(started=time.perf_counter(), skipped=getattr(progress, "skipped_steps", 0))
-            if session.cell_points and (session.recording.wants(ACTIVATIONS) or session.teacher is not None):
+            forced = session.teacher is not None and session.step in session.teacher.steps
+            if session.cell_points and (session.recording.wants(ACTIVATIONS) or forced):
                 session.current.recorder = CellRecorder(session, session.cell_points)
                 session.current.recorder.begin()
             if session.recording.is_on:
