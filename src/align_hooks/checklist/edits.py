@@ -10,6 +10,7 @@ from enum import Enum
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.lookup import MODEL
 from align_hooks.configuration.megatron import FLAGS, RENAMED
+from align_hooks.configuration.pynative import own_key, own_value
 from align_hooks.configuration.values import MINDFORMERS, Setting
 from align_hooks.messages import Argument, message, sentences
 
@@ -45,10 +46,12 @@ class Edit:
 
     framework: str
     key: str
-    """A key of MindFormers' YAML with dots, or the attribute of a flag."""
+    """A key of the static graph's YAML with dots, or the attribute of a flag."""
     value: Setting
     anchor: str = ""
     """The anchor by which the key is given what another key is given; empty where the row itself asks for it."""
+    trainer: str = ""
+    """The trainer of whose file the key is; empty for the usual one."""
 
     @property
     def form(self) -> Form:
@@ -63,12 +66,16 @@ class Edit:
     @property
     def name(self) -> str:
         """The setting as its framework names it: a full key, or a flag with its dashes."""
-        return self.key if self.framework == MINDFORMERS else named(flag_of(self.key)[0], self.framework)
+        if self.framework == MINDFORMERS:
+            return own_key(self.key) if self.trainer else self.key
+        return named(flag_of(self.key)[0], self.framework)
 
     @property
     def written(self) -> str:
         """The value as it is written: of a YAML so that YAML 1.1 reads it back."""
-        return in_yaml(self.value) if self.framework == MINDFORMERS else in_command(self.value)
+        if self.framework == MINDFORMERS:
+            return in_yaml(own_value(self.key, self.value) if self.trainer else self.value)
+        return in_command(self.value)
 
     @property
     def words(self) -> Argument:
@@ -115,7 +122,7 @@ class SuggestedEdit:
     @property
     def of_model(self) -> bool:
         """Whether a setting stands under MindFormers' ``model_config``."""
-        return any(key.startswith(MODEL) for key in (self.key, *(edit.key for edit in self.edits)))
+        return any(key.startswith(MODEL) for key in (self.key, *(edit.name for edit in self.edits)))
 
     @property
     def words(self) -> Argument:
@@ -180,7 +187,7 @@ def block(edits: Sequence[Edit], base: str = "") -> str:
     """Return edits as sections of a YAML; with ``base`` as a file that stands over that one, as MindFormers reads it."""
     tree: dict[str, object] = {"base_config": base} if base else {}
     for edit in (edit for edit in edits if edit.form is not Form.LEAVE_OUT):
-        *path, last = edit.key.split(".")
+        *path, last = edit.name.split(".")
         section = tree
         for part in path:
             inner = section.setdefault(part, {})
@@ -196,5 +203,5 @@ def _lines(tree: Mapping[str, object], margin: str) -> list[str]:
         if isinstance(value, Mapping):
             lines += [f"{margin}{key}:", *_lines(value, margin + "  ")]
         else:
-            lines.append(f"{margin}{key}: {in_yaml(value.value if isinstance(value, Edit) else value)}")
+            lines.append(f"{margin}{key}: {value.written if isinstance(value, Edit) else in_yaml(value)}")
     return lines

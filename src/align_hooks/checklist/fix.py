@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from align_hooks.checklist.canonical_values import UNSET
-from align_hooks.checklist.edits import Edit, in_yaml
+from align_hooks.checklist.edits import Edit
 from align_hooks.checklist.result import Checklist
 from align_hooks.checklist.suggest_edits import applied
 from align_hooks.configuration.files import read_text
@@ -47,7 +47,7 @@ def fixed(candidate: str, checklist: Checklist) -> Fixed:
     # what stands first in the file is written first, so that an alias behind its anchor has its value by then
     lines = {name: value.place.line for name, value in was.values.items() if value.place is not None}
     edits = sorted(checklist.edits, key=lambda edit: lines.get(edit.key) or 0)
-    after = with_settings(before, path.name, {edit.key: None if edit.value is UNSET else in_yaml(edit.value) for edit in edits})
+    after = with_settings(before, path.name, {edit.name: None if edit.value is UNSET else edit.written for edit in edits})
     mended = read_yaml(after, path.name, path.parent)
     _refuse_more(was, mended, checklist.edits)
     return Fixed(before, after, mended)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.lookup import MODEL, Read, is_new, is_since, model
+from align_hooks.configuration import pynative
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Value
 from align_hooks.data_file import sections, setting
 from align_hooks.messages import Argument, message
@@ -276,4 +277,6 @@ def names_passed_over(configuration: Configuration, version: str) -> frozenset[s
     if configuration.side != MINDFORMERS or not is_since(version, 1, 9):  # 1.6 to 1.8 read all names of newer models
         return frozenset()
     kind = family(configuration)
+    if configuration.trainer:
+        return frozenset(MODEL + name for name in (*ignored(kind), *pynative.UNREAD))
     return frozenset(MODEL + name for name in (*ignored(kind), *without_effect(kind), *NOT_IN_GRAPH))

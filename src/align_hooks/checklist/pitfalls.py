@@ -80,7 +80,24 @@ def pitfalls(configuration: Configuration, covered: Set[str]) -> Sequence[Pitfal
 def _of_model(c: Configuration) -> Iterator[Pitfall]:
     if (alike := c.values.get("runner_wrapper.calculate_per_token_loss")) is not None:
         yield Pitfall(message("pitfall.top_level_alone", place=alike.where), alike)
-    yield from _newer(c) if is_new(c) else (*_unread(c), *_older(c))
+    yield from _pynative(c) if c.trainer else _newer(c) if is_new(c) else (*_unread(c), *_older(c))
+
+
+def _pynative(c: Configuration) -> Iterator[Pitfall]:
+    """Yield what the PyNative trainer does otherwise than its YAML says, or than Megatron-LM does."""
+    for name in sorted(name.removeprefix(MODEL) for name in c.passed_over):
+        if (value := written_in_yaml(c, name)) is not None and value.value not in (None, False, 0):
+            yield Pitfall(message("pitfall.pynative_unread", place=value.where, name=name), value)
+    padded, rotary, scaled = (_own(c, name) for name in ("pad_token_id", "position_embedding_type", "rotary_scaling_factor"))
+    if padded is not None and isinstance(padded.value, int) and padded.value >= 0:
+        yield Pitfall(message("pitfall.pynative_pad", place=padded.where, id=padded.value), padded)
+    latent = models.family(c) in models.MLA
+    if latent and (rotary is None or rotary.value == "rope") and (scaled is None or scaled.value != 1):
+        factor = 40 if scaled is None else scaled.value
+        yield Pitfall(message("pitfall.pynative_scale", source=c.source, factor=factor), scaled)
+    flash, compute = _own(c, "use_flash_attention"), _own(c, "compute_dtype")
+    if not latent and (flash is None or flash.value) and compute is not None and "float32" in str(compute.value):
+        yield Pitfall(message("pitfall.pynative_flash", place=compute.where), compute)
 
 
 def _misspelt(covered: Set[str], c: Configuration) -> Iterator[Pitfall]:

@@ -150,7 +150,10 @@ class Checklist:
     @property
     def base(self) -> str:
         """The YAML that a file of edits may name as its base; empty for a record, and where a key is taken out."""
-        return "" if self.sides[1].recorded or any(edit.value is UNSET for edit in self.edits) else self.sides[1].source
+        over = self.sides[1].recorded or any(
+            edit.value is UNSET or edit.trainer for edit in self.edits
+        )  # only the static graph reads a base
+        return "" if over else self.sides[1].source
 
     @property
     def block(self) -> str:

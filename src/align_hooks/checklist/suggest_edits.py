@@ -246,8 +246,9 @@ def _with_member(container: Setting, path: KeyPath, value: Setting) -> Setting:
 
 def as_edits(edits: Edits, candidate: Configuration) -> tuple[Edit, ...]:
     """Return edits as they are advised, with those of the keys that anchors tie to theirs."""
-    own = tuple(Edit(candidate.side, key, value) for key, value in edits.items())
-    return (*own, *(Edit(candidate.side, key, value, anchor) for key, (value, anchor) in tied(edits, candidate).items()))
+    trainer = candidate.trainer
+    own = tuple(Edit(candidate.side, key, value, trainer=trainer) for key, value in edits.items())
+    return (*own, *(Edit(candidate.side, key, value, anchor, trainer) for key, (value, anchor) in tied(edits, candidate).items()))
 
 
 def with_ties(edits: Edits, candidate: Configuration) -> dict[str, Setting]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from align_hooks.configuration.beside import folders_above, program_of
 from align_hooks.configuration.files import read_text
+from align_hooks.configuration.pynative import OF_FSDP, PYNATIVE, as_graph, is_pynative
 from align_hooks.configuration.script import ShellWord
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, IncompleteSide, Setting, SourceLocation, Value
 from align_hooks.configuration.yaml_files import leaves
@@ -25,8 +26,6 @@ MOST_BASES = 8
 """Largest depth of ``base_config``."""
 MODEL = "model.model_config."
 SECTIONS = ("model.", "runner_config.", "trainer.", "optimizer.", "model_config.")
-OF_GRAPH_MODE = ("model.model_config.", "model_config.", "runner_config.")
-"""Sections of MindFormers' trainer of GRAPH_MODE that the other trainers' files lack."""
 COPIES = ("train_dataset_task.dataset_config.", "eval_dataset_task.dataset_config.")
 """Sections that MindFormers overwrites with ``train_dataset`` and ``eval_dataset`` (1.9, ``trainer/base_trainer.py:1038``)."""
 HUGGING_FACE = ("pretrained_model_dir", "model.pretrained_model_dir", "model.model_config.pretrained_model_dir")
@@ -48,9 +47,12 @@ def read_yaml(text: str, name: str, folder: Path) -> Configuration:
     :raises ConfigurationError: a file is no YAML, holds a tag or a key twice, or is no configuration of the trainer of GRAPH_MODE.
     """
     values = _with_bases(text, name, folder, (), {})
-    if any(key.startswith("training.") for key in values) and not any(key.startswith(OF_GRAPH_MODE) for key in values):
-        trainer = "MindSpeed-LLM's FSDP2" if any(key.startswith("data.") for key in values) else "MindFormers' PYNATIVE_MODE"
-        raise ConfigurationError(f"{name} has the sections of {trainer}, which are not read yet; name a YAML of GRAPH_MODE, or a run")
+    if any(key.startswith("training.") for key in values) and any(key.startswith(OF_FSDP) for key in values):
+        raise ConfigurationError(
+            f"{name} has the sections of MindSpeed-LLM's FSDP2, which are not read yet; name a YAML of MindFormers, or a run"
+        )
+    if is_pynative(values):
+        return Configuration(MINDFORMERS, name, as_graph(values), trainer=PYNATIVE)
     if not any(key.startswith(SECTIONS) for key in values):
         raise ConfigurationError(f"{name} is no MindFormers configuration: it has no section model, runner_config or optimizer")
     values = {key: value for key, value in values.items() if not key.startswith(COPIES)}

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.megatron import FLAGS, number
-from align_hooks.configuration.values import FRAMEWORKS, MEGATRON, Configuration, ConfigurationError, Facts, Setting, SourceLocation, Value
+from align_hooks.configuration.pynative import PYNATIVE, as_graph, is_pynative
+from align_hooks.configuration.values import (
+    FRAMEWORKS,
+    MEGATRON,
+    MINDFORMERS,
+    Configuration,
+    ConfigurationError,
+    Facts,
+    Setting,
+    SourceLocation,
+    Value,
+)
 from align_hooks.errors import RecordError
 from align_hooks.regular import whole_number
 
@@ -38,6 +49,8 @@ def recorded(facts: Facts, source: str) -> Configuration:
     }
     side = FRAMEWORKS.get(str(facts.get("side")), MEGATRON)
     fork = mindspeed.fork_of_record(values, FLAGS) if side == MEGATRON else ""
+    if side == MINDFORMERS and is_pynative(values):
+        return Configuration(side, source, as_graph(values), environment, facts, trainer=PYNATIVE)
     return Configuration(side, source, mindspeed.by_attribute(values) if fork else values, environment, facts, fork=fork)
 
 

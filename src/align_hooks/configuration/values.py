@@ -155,6 +155,8 @@ class Configuration:
     """The fork of Megatron-LM whose arguments these are; empty for Megatron-LM itself."""
     version: str = ""
     """The version of the framework that reads the values; empty where unknown."""
+    trainer: str = ""
+    """The trainer whose file has other keys than the values, such as MindFormers' PyNative one; empty for the usual one."""
 
     @property
     def account(self) -> SourceLocation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from align_hooks.checklist.canonical_values import UNSET, Spread, Words
 from align_hooks.checklist.edits import named
 from align_hooks.checklist.lookup import Unstated, all_sides, is_new, model, value_of
+from align_hooks.checklist.mindformers_models import default
 from align_hooks.checklist.resolvers.experts import mindformers_experts
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Message, Side, message
@@ -64,9 +65,23 @@ def mindformers_spread(c: Configuration) -> Setting:
 
     :raises Unknown: the YAML gives weights a standard deviation of their own, by name.
     """
-    if not is_new(c):
+    if not is_new(c) or c.trainer:
         return Spread.ALIKE
     if value_of(c, RULES, None):
         raise Unstated(message("untold.initialised_by_name", name="param_init_std_rules"))
     experts = mindformers_experts(c)
     return UNSET if experts is UNSET else Spread.BY_DEPTH if experts is None else Spread.BY_DEPTH_BUT_EXPERTS
+
+
+PYNATIVE = 0.01
+"""The standard deviation of every weight that the PyNative trainer draws (2.0, 2.1: ``reset_parameter`` of each Cell)."""
+
+
+def spread(c: Configuration) -> Setting:
+    """Return the standard deviation of MindFormers' first weights where no key says it."""
+    return PYNATIVE if c.trainer else default("init_method_std")(c)
+
+
+def draws_alike(c: Configuration) -> Words | None:
+    """Return why no key changes the first weights' standard deviation; None where one does."""
+    return message("cannot.draws_alike", std=PYNATIVE) if c.trainer else None

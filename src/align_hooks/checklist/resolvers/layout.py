@@ -110,9 +110,13 @@ def megatron_global_batch(c: Configuration) -> Setting:
     return value_of(c, ("global_batch_size",), of_ranks)
 
 
+STEP = "runner_config.global_batch_size"
+"""The rows of a step, which the PyNative trainer is given."""
+
+
 def does_not_accumulate(c: Configuration) -> bool:
     """Return whether MindFormers trains without semi-automatic parallelism, where ``gradient_accumulation_steps`` is 1."""
-    return value_of(c, ("use_parallel",), True) is False or is_data_parallel(c)
+    return not c.trainer and (value_of(c, ("use_parallel",), True) is False or is_data_parallel(c))
 
 
 def adds_up_nothing(c: Configuration) -> Words | None:
@@ -121,7 +125,10 @@ def adds_up_nothing(c: Configuration) -> Words | None:
 
 
 def accumulated(c: Configuration) -> Setting:
-    """Return the micro-batches whose gradients MindFormers adds up without a pipeline."""
+    """Return the micro-batches whose gradients MindFormers adds up without a pipeline; its PyNative trainer computes them."""
+    if c.trainer:
+        rows, size, ranks = value_of(c, (STEP,), 1), value_of(c, ("runner_config.batch_size",), 1), mindformers_data_parallel(c)
+        return rows // (size * ranks) if are_numbers(rows, size, ranks) and size * ranks else UNSET
     return 1 if does_not_accumulate(c) else value_of(c, ("runner_config.gradient_accumulation_steps",), 1)
 
 
@@ -130,6 +137,8 @@ def mindformers_global_batch(c: Configuration) -> Setting:
     """Return ``base_trainer``'s product: batch × data parallel × micro-batches × interleaved copies × accumulation."""
     if (recorded := c.fact("training.global_batch_size")) is not None:
         return recorded
+    if c.trainer:
+        return value_of(c, (STEP,), 1)
     batch, ranks = value_of(c, ("runner_config.batch_size",), 1), mindformers_data_parallel(c)
     piped, micro = is_piped(c), value_of(c, ("parallel_config.micro_batch_num",), 1)
     copies, added = value_of(c, ("micro_batch_interleave_num",), 1), accumulated(c)
@@ -140,6 +149,10 @@ def mindformers_global_batch(c: Configuration) -> Setting:
 def global_batch_edits(request: EditRequest) -> Iterator[Edits]:
     """Yield a global batch by its micro-batches, by the rows of these, or by both, with the reference's rows if these divide it."""
     c = request.candidate
+    if c.trainer:
+        size = value_of(request.reference, ("micro_batch_size", "runner_config.batch_size"), 1)
+        yield from ({STEP: request.wanted, **more} for more in ({}, {"runner_config.batch_size": size}))
+        return
     count, now = micro_batch_key(c), mindformers_global_batch(c)
     for key in (count, "runner_config.batch_size"):
         each = value_of(c, (key,), 1)
@@ -184,7 +197,8 @@ def micro_batches_edits(request: EditRequest) -> Iterator[Edits]:
     rows, batches = mindformers_micro_batch(request.candidate), mindformers_micro_batches(request.candidate)
     if are_numbers(request.wanted, rows, batches) and request.wanted and rows * batches % request.wanted == 0:
         yield from micro_batch_edits(replace(request, wanted=rows * batches // request.wanted))
-    yield {micro_batch_key(request.candidate): request.wanted}
+    if not request.candidate.trainer:
+        yield {micro_batch_key(request.candidate): request.wanted}
 
 
 @resolver
@@ -202,7 +216,8 @@ def micro_batch_edits(request: EditRequest) -> Iterator[Edits]:
         return
     rows, batches = mindformers_micro_batch(c), mindformers_micro_batches(c)
     if are_numbers(request.wanted, rows, batches) and request.wanted and rows * batches % request.wanted == 0:
-        yield {"runner_config.batch_size": int(request.wanted), micro_batch_key(c): int(rows * batches // request.wanted)}
+        counted = {} if c.trainer else {micro_batch_key(c): int(rows * batches // request.wanted)}
+        yield {"runner_config.batch_size": int(request.wanted)} | counted
 
 
 SPLITS = {

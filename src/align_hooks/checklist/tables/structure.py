@@ -237,7 +237,7 @@ STRUCTURE = (
     row(
         "init_method_std",
         SideSpec(("init_method_std",), 0.02),
-        SideSpec(model("init_method_std", "initializer_range"), default("init_method_std")),
+        SideSpec(model("init_method_std", "initializer_range"), initialisation.spread, cannot=initialisation.draws_alike),
         harmless_if=initialisation.weights_loaded,
     ),
     row(

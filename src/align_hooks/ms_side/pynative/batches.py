@@ -56,6 +56,7 @@ class RecordedBatches:
                 cut = slice(first, first + self.rows())
                 given = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask", "position_ids": "position_ids"}
                 yield {
-                    name: mindspore.Tensor(np.ascontiguousarray(arrays[ours][cut], TYPES.get(name, np.int32))) for name, ours in given.items()
+                    name: mindspore.Tensor(np.ascontiguousarray(arrays[ours][cut], TYPES.get(name, np.int32)))
+                    for name, ours in given.items()
                 }
             step, skipped = step + 1, 0

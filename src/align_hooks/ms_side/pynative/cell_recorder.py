@@ -64,7 +64,9 @@ class CellRecorder:
                 setattr(point.cell, point.function, functools.partial(self.called, index, point, own))
                 self.undo.append(functools.partial(setattr, point.cell, point.function, own))
             elif point.before:
-                self.undo.append(point.cell.register_forward_pre_hook(functools.partial(self.before, index, point), with_kwargs=True).remove)
+                self.undo.append(
+                    point.cell.register_forward_pre_hook(functools.partial(self.before, index, point), with_kwargs=True).remove
+                )
             else:
                 self.undo.append(point.cell.register_forward_hook(functools.partial(self.behind, index, point), with_kwargs=True).remove)
 

@@ -122,4 +122,3 @@ def get(config: Config, key: str) -> Any:
     for part in key.split("."):
         value = vars(value).get(part) if value is not None else None  # attributes that are not set answer with a reader of a dict
     return value
-

@@ -56,7 +56,8 @@ class PynativeStep:
         if all(part.token_losses is not None and part.token_losses.size == part.arrays["tokens"].size for part in parts):
             arrays["token_losses"] = np.concatenate([to_numpy(part.token_losses).reshape(part.arrays["tokens"].shape) for part in parts])
         counts = {
-            name: np.bincount(experts.ravel(), minlength=self.session.routers[name].experts).tolist() for name, experts in self.experts.items()
+            name: np.bincount(experts.ravel(), minlength=self.session.routers[name].experts).tolist()
+            for name, experts in self.experts.items()
         }
         return StepBatch(arrays, self.rows, experts=counts)
 
