@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON ?= $(shell for python in python3.12 python3 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$python && break; done)
+PYNATIVE_VERSION ?= 2.1.0
+PYNATIVE := build/mindformers-$(PYNATIVE_VERSION)
 WORKERS ?= 2
 POINTS ?= 10000
 INPUTS ?= 100000
@@ -12,8 +14,11 @@ SEED ?= 1
 
 .PHONY: gpu follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers matrix-mindspeed install-check patches setup lock clean
 
-demo: $(READY)  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families
-	$(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%) $(FAMILY)
+demo: $(READY) $(TRAINER:pynative=$(PYNATIVE))  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families, or TRAINER=pynative
+	$(if $(TRAINER),PYTHONPATH=$(CURDIR)/$(PYNATIVE)) $(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%)$(TRAINER:%=_%) "$(FAMILY)" $(TRAINER)
+
+$(PYNATIVE): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ mindformers==$(PYNATIVE_VERSION)
 
 test: lint $(READY)  ## formatter, linter, type checker and the tests (real frameworks included), but the slow ones; FRESH=1 keeps no run
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"

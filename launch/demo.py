@@ -3,8 +3,9 @@
 Then MindFormers makes its first three steps once more with Megatron's gradients of these steps, which leaves nothing but
 the optimizer to differ, and that is judged too.
 
-Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY] [FAMILY]``,
-or ``align-hooks demo [DIRECTORY] --family FAMILY`` where there is no checkout. The model is a small Llama, or one of ``families/``.
+Neither script knows of align_hooks; everything below is environment variables. ``python launch/demo.py [DIRECTORY] [FAMILY] [TRAINER]``,
+or ``align-hooks demo [DIRECTORY] --family FAMILY --trainer TRAINER`` where there is no checkout. The model is a small Llama, or one of
+``families/``; MindFormers trains it by its static graph, ``graph``, or by its PyNative trainer, ``pynative``.
 """
 
 from __future__ import annotations
@@ -26,19 +27,26 @@ HERE = Path(__file__).resolve().parent
 MARK = ".demo"
 """A file that says that a directory is a demo's, and may be made again."""
 INJECTED = 3
-FAMILIES = {file.stem: file for file in (HERE / "llama.yaml", *sorted((HERE / "families").glob("*.yaml")))}
-"""Name of a family to the YAML of its model, beside which its arguments for Megatron-LM lie."""
+FAMILIES = {
+    "graph": {file.stem: file for file in (HERE / "llama.yaml", *sorted((HERE / "families").glob("*.yaml")))},
+    "pynative": {file.stem: file for file in sorted((HERE / "families" / "pynative").glob("*.yaml"))},
+}
+"""Trainer to the name of each family and the YAML of its model."""
+MODE = {"graph": (), "pynative": ("--mode", "1")}
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
 ALWAYS = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}
 
 
-def main(directory: Path, family: str = "llama") -> int:
+def main(directory: Path, family: str = "", trainer: str = "graph") -> int:
     """Run the whole job for a model of a family in ``directory``; returns the worse exit code of the two comparisons."""
     console = Console()
-    files = FAMILIES.get(family)
+    if trainer not in FAMILIES:
+        ended(2, f"there is no demo of a trainer {trainer!r}; name one of {', '.join(FAMILIES)}")
+    family = family or next(name for name in ("llama", "qwen3") if name in FAMILIES[trainer])
+    files = FAMILIES[trainer].get(family)
     if files is None:
-        ended(2, f"there is no demo of {family!r}; name one of {', '.join(FAMILIES)}")
-    steps = int(re.search(r"--train-iters (\d+)", files.with_suffix(".args").read_text())[1])  # type: ignore[index]
+        ended(2, f"there is no demo of {family!r}; name one of {', '.join(FAMILIES[trainer])}")
+    steps = int(re.search(r"--train-iters (\d+)", arguments_of(family).read_text())[1])  # type: ignore[index]
     if directory.exists() and not (directory / MARK).exists() and (not directory.is_dir() or any(directory.iterdir())):
         ended(2, f"{directory} holds something that is no demo; name another directory")
     shutil.rmtree(directory, ignore_errors=True)
@@ -56,7 +64,7 @@ def main(directory: Path, family: str = "llama") -> int:
             progress,
             directory,
             "Megatron-LM trains and is recorded",
-            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(files, directory)],
+            ["-m", "align_hooks.torch_side", HERE / "pretrain_gpt.py", *arguments(family, directory)],
             ALWAYS | EVERYTHING | state | {"RUN": megatron},
             r"iteration\s+(\d+)/",
             steps,
@@ -65,9 +73,9 @@ def main(directory: Path, family: str = "llama") -> int:
             progress,
             directory,
             "MindFormers trains on the same",
-            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", files],
+            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", files, *MODE[trainer]],
             ALWAYS | EVERYTHING | fed | {"RUN": mindformers},
-            r"step:\[\s*(\d+)/",
+            r"step:\s*\[\s*(\d+)/",
             steps,
         )
         first = f"{megatron}@0-{INJECTED - 1}"
@@ -75,9 +83,9 @@ def main(directory: Path, family: str = "llama") -> int:
             progress,
             directory,
             "the gradients of Megatron in MindFormers",
-            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", files],
+            ["-m", "align_hooks.ms_side", HERE / "run_mindformer.py", "--config", files, *MODE[trainer]],
             ALWAYS | EVERYTHING | state | fed | {"RUN": optimizer, "REPLAY_BATCHES": first, "INJECT_GRADIENTS": first},
-            r"step:\[\s*(\d+)/",
+            r"step:\s*\[\s*(\d+)/",
             INJECTED,
         )
     console.print(f"\nRecorded in {time.monotonic() - started:.0f} s.")
@@ -91,10 +99,15 @@ def judge(console: Console, reference: Path, candidate: Path) -> int:
     return subprocess.run(line, check=False).returncode
 
 
-def arguments(files: Path, directory: Path) -> list[str]:
-    """Megatron's arguments for the model that the YAML is the other half of, and where its data are."""
+def arguments_of(family: str) -> Path:
+    """Megatron's arguments for the model of a family."""
+    return FAMILIES["graph"][family].with_suffix(".args")
+
+
+def arguments(family: str, directory: Path) -> list[str]:
+    """These arguments, and where the data are."""
     data = ["--data-path", str(directory / "corpus"), "--data-cache-path", str(directory / "cache")]
-    return [*files.with_suffix(".args").read_text().split(), *data]
+    return [*arguments_of(family).read_text().split(), *data]
 
 
 def run(
@@ -134,4 +147,4 @@ def ended(code: int, why: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo").resolve(), *sys.argv[2:3]))
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo").resolve(), *sys.argv[2:4]))

@@ -15,6 +15,13 @@ from mindformers.trainer import Trainer
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", required=True)
-    config = MindFormerConfig(parser.parse_args().config)
-    build_context(config)
-    Trainer(config).train()
+    parser.add_argument("--mode", type=int, default=0)
+    given = parser.parse_args()
+    if given.mode == 1:
+        from mindformers.pynative.trainer import Trainer as PynativeTrainer
+
+        PynativeTrainer(given.config).train()
+    else:
+        config = MindFormerConfig(given.config)
+        build_context(config)
+        Trainer(config).train()

@@ -27,7 +27,8 @@ def script() -> Path:
 @app.command
 def demo(
     directory: Annotated[Path, Positional(help="where to record; an earlier demo there is made again")] = Path("align_hooks_demo"),
-    family: Annotated[str, Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "llama",
+    family: Annotated[str, Option(help="the model: llama, qwen2, qwen3, qwen3_moe, deepseek_v3, deepseek_v3_mtp")] = "",
+    trainer: Annotated[str, Option(help="MindFormers' trainer: graph, or from 2.0 on pynative")] = "graph",
 ) -> None:
     """Record, replay and compare a small model on a CPU.
 
@@ -35,12 +36,12 @@ def demo(
 
     Exit codes: those of compare, the worse of two; 2 usage, 3 a run failed.
 
-    Example: align-hooks demo --family qwen3
+    Example: align-hooks demo --family qwen3 --trainer pynative
     """
     place = place_of(directory)
     missing = {module: extra for extra, modules in NEEDED.items() for module in modules if importlib.util.find_spec(module) is None}
     if missing:
         command = installing(*sorted(set(missing.values())))
         raise AlignHooksError(f"the demo trains with both frameworks, and {', '.join(missing)} is not installed here; {command}")
-    done = subprocess.run([sys.executable, str(script()), str(place), family], check=False)
+    done = subprocess.run([sys.executable, str(script()), str(place), family, trainer], check=False)
     raise SystemExit(done.returncode)

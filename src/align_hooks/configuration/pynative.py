@@ -61,6 +61,14 @@ def as_graph(values: Mapping[str, Value]) -> dict[str, Value]:
     return {**defaults, **read, **{key: Value(value) for key, value in ALWAYS.items()}}
 
 
+def recorded_arguments(arguments: Mapping[str, object] | None) -> Mapping[str, object]:
+    """Return a record's arguments, those of the PyNative trainer under the static graph's keys; empty for None."""
+    given = arguments or {}
+    if not is_pynative(given):
+        return given
+    return {key: value.written for key, value in as_graph({key: Value(value) for key, value in given.items()}).items()}
+
+
 def _with_name(key: str, value: Value) -> Value:
     place = value.place
     if place is None or place.line is None:

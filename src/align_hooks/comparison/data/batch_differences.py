@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from align_hooks.configuration.pynative import recorded_arguments
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts
@@ -217,7 +218,7 @@ PAD_TOKEN_ID, PADDING = "model.model_config.pad_token_id", 0
 
 def hiding_setting(run: Facts, number: int | None) -> Made:
     """Return how a run's mask leaves out the id ``number``, by its setting where one is known."""
-    arguments = run.arguments or {}
+    arguments = recorded_arguments(run.arguments)
     # MindFormers 1.9: LlamaForCausalLM.construct and PreprocessLabelsAndMasks, where the data set has no column loss_mask
     if run.side == "ms":
         padding = str(arguments.get(PAD_TOKEN_ID))

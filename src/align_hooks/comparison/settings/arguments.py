@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from align_hooks.comparison.stage_result import Phase
+from align_hooks.configuration.pynative import recorded_arguments
 from align_hooks.record.format.schema import Facts
 
 MINDFORMERS = "ms"
@@ -57,7 +58,7 @@ class ComparedSetting:
 
 def argument(facts: Facts, megatron: str, mindformers: str = "", default: object = UNKNOWN) -> object:
     """Return an argument of a run by its framework's name; ``default`` is MindFormers', for Megatron-LM records its own."""
-    arguments = facts.arguments or {}
+    arguments = recorded_arguments(facts.arguments)
     if not of_mindformers(facts):
         return plain(arguments.get(megatron, UNKNOWN))
     keys = (f"{MODEL}{name}" for name in (mindformers or megatron).split())
@@ -87,7 +88,8 @@ def recomputes(facts: Facts) -> bool | None:
     if facts.arguments is None:
         return None
     if of_mindformers(facts):
-        return RECOMPUTES.search(str(facts.arguments.get("recompute_config"))) is not None
+        mode = facts.arguments.get("recompute.mode")  # the PyNative trainer's
+        return RECOMPUTES.search(str(facts.arguments.get("recompute_config"))) is not None or mode not in (None, "None")
     return plain(facts.arguments.get("recompute_granularity")) is not None
 
 
@@ -137,7 +139,7 @@ def bias_rate(facts: Facts) -> object:
     """Return by how much the bias of experts moves after a step; unknown without a bias."""
     if argument(facts, "moe_router_enable_expert_bias") is not True:
         return UNKNOWN
-    moves = not of_mindformers(facts) or MOVES_THE_BIAS in str((facts.arguments or {}).get("callbacks"))
+    moves = not of_mindformers(facts) or MOVES_THE_BIAS in str(recorded_arguments(facts.arguments).get("callbacks"))
     return number(argument(facts, "moe_router_bias_update_rate", default=0.001)) if moves else 0.0
 
 
