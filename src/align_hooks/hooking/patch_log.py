@@ -157,14 +157,20 @@ class PatchLog:
 
     def unfired(self) -> list[str]:
         """Return a sentence for each requested hook that did nothing, failures first."""
-        must = {name for name, hook in {**self.pending, **self.attached}.items() if hook.must_fire and not self.calls[hook.unless]}
+        must = {name for name, hook in {**self.pending, **self.attached}.items() if hook.must_fire and not self.is_excused(hook)}
         never = [f"hook {name!r}: {hook.trigger} was never imported" for name, hook in self.pending.items() if name in must]
         idle = [(name, hook) for name, hook in self.attached.items() if name in must and not self.calls[name]]
         return [*self.failed.values(), *never, *(f"hook {name!r}: attached to {hook.trigger}, never called" for name, hook in idle)]
 
+    def is_excused(self, hook: Hook) -> bool:
+        """Return whether another trainer of the framework runs than the one that a hook is for."""
+        return bool(self.calls[hook.unless])
+
     def facts(self) -> dict[str, dict[str, str | int]]:
         """Return hook name to state and number of calls, for the manifest."""
-        states = dict.fromkeys(self.pending, "pending") | dict.fromkeys(self.attached, "attached") | dict.fromkeys(self.failed, "failed")
+        known = [("pending", self.pending), ("attached", self.attached)]
+        states = {name: state for state, hooks in known for name, hook in hooks.items() if not self.is_excused(hook)}
+        states |= dict.fromkeys(self.failed, "failed")
         return {name: {"state": state, "calls": self.calls[name]} for name, state in sorted(states.items())}
 
 

@@ -128,6 +128,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
 )
 WITNESS: tuple[Hook, ...] = (
+    _pynative(
+        "pynative_witness",
+        f"{TRAINER}:Trainer.__init__",
+        handler="witness:wrap",
+        asked=Settings.any_set,
+        why="limits the steps, saves nothing, and keeps what must not change",
+    ),
     _hook(
         "training",
         "mindspore.train.model:Model.train",
