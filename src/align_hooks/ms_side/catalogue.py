@@ -42,6 +42,15 @@ PYNATIVE_HOOKS: tuple[Hook, ...] = (
         must_fire=False,
         why="stands in for hyper-parallel where a rehearsal does not have it",
     ),
+    _mindformers(
+        "yaml",
+        "mindformers.tools.register.config:MindFormerConfig.__init__",
+        handlers="align_hooks.ms_side.pynative",
+        handler="config:read_static",
+        asked=Settings.any_set,
+        must_fire=False,
+        why="refuses a YAML of the PyNative trainer before its keys are missed",
+    ),
     _pynative(
         "pynative_config",
         f"{TRAINER}:Trainer._init_config",

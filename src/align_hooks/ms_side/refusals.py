@@ -17,7 +17,9 @@ TRAINS = (None, "train", "finetune")
 CONSTANT = (None, "ConstantWarmUpLR", "constant_with_warmup")
 """Schedules without a length; the last is MindFormers' other name for the second."""
 PYNATIVE = (1, "PYNATIVE_MODE")
-"""Values of ``context.mode`` for which 1.9 and 2.1 build newer models of another kind. They need hyper-parallel; the index lacks it."""
+"""Values of ``context.mode`` for which 1.9 and later build newer models of another kind, which its other trainer trains."""
+OF_PYNATIVE = ("training", "lr_scheduler", "parallelism")
+"""Sections of a YAML for the PyNative trainer."""
 REHEARSAL = {"context.device_target": "CPU", "runner_config.sink_mode": False, "model.model_config.use_flash_attention": False}
 NOT_ON_A_CPU = ("model.model_config.use_attn_mask_compression", "monitor_config.monitor_on")
 """Switches that a rehearsal turns off: the compressed causal mask, for flash attention only, and the monitor, which uses TensorDump."""
@@ -29,8 +31,13 @@ REHEARSAL_OF_OLDER = {"model.model_config.fused_rms_norm": False, "model.model_c
 
 def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
     """Yield why a run with this configuration is refused on a version of MindSpore, a line each; ``get`` reads the YAML."""
-    if settings.any_set() and get("use_legacy") is False and get("context.mode") in PYNATIVE:
-        yield f"context.mode is {get('context.mode')}: models of use_legacy: False were tried in GRAPH_MODE alone; set mode: 0 in the YAML"
+    if settings.any_set() and (sections := [name for name in OF_PYNATIVE if get(name) is not None]):
+        yield f"the YAML has {', '.join(sections)}, which only MindFormers' PyNative trainer reads; train with --mode 1"
+    elif settings.any_set() and get("use_legacy") is False and get("context.mode") in PYNATIVE:
+        yield (
+            f"context.mode is {get('context.mode')}: the static graph's trainer was tried in GRAPH_MODE alone; "
+            f"set mode: 0 in the YAML, or write one for the PyNative trainer and train with --mode 1"
+        )
     if settings.device == "cpu":
         yield from _of_a_cpu(get, mindspore)
     elif get("runner_config.sink_mode"):  # the batch goes past the host, which sees one value a sink

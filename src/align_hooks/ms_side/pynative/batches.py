@@ -1,7 +1,7 @@
 """Recorded batches as a data set of the PyNative trainer.
 
-The trainer asks its data set for its size and for an iterator over dicts of tensors, and tells it how much a resumed run has consumed. In 2.1
-an item is a micro-batch, in 2.0 all rows of a step, which the trainer cuts.
+The trainer asks its data set for its size and for an iterator over dicts of tensors, and tells it how much a resumed run has
+consumed. In 2.1 an item is a micro-batch, in 2.0 all rows of a step, which the trainer cuts.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,12 @@
 """The configuration of the PyNative trainer, before anything is built from it.
 
-Patch point: the return of ``Trainer._init_config``, a ``TrainConfig`` of nested dataclasses, from which the trainer then takes its seed, its
-sizes and its model.
+Patch point: the return of ``Trainer._init_config``, a ``TrainConfig`` of nested dataclasses, from which the trainer then takes its
+seed, its sizes and its model.
 """
 
 import contextlib
+import dataclasses
+import difflib
 import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,12 +15,14 @@ from typing import Any
 import yaml
 
 from align_hooks.errors import RefusedRun
+from align_hooks.families.registry import FAMILIES
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.job import parsed_arguments
 from align_hooks.ms_side.hooks.config import NO_PADDING, flat
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.pynative.rehearsal import rehearse
+from align_hooks.ms_side.refusals import OF_PYNATIVE
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
@@ -27,16 +31,18 @@ TRAINS = "train"
 CONSTANT = ("ConstantWarmUpLR", "constant_with_warmup")
 GRAPH_SECTIONS = ("trainer", "runner_config", "runner_wrapper", "lr_schedule", "parallel_config", "train_dataset_task", "use_legacy")
 """Sections of a YAML for the static graph, of which this trainer reads nothing."""
+BESIDE = ("eval_dataset", "use_remove_redundant_dataset")
+"""Sections that the trainer reads and that its configuration has no field for."""
+NEAR = 0.8
+"""The similarity (``difflib``, 0 to 1) from which on one name may be meant for another."""
 OF_A_PART = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Return the configuration of ``Trainer._init_config`` with the settings applied."""
-    if (graph := sections_of_graph(inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"])) and session.settings.any_set():
-        raise RefusedRun(
-            f"the YAML has {', '.join(graph)}, which the static graph's trainer reads and this one does not; "
-            f"train with --mode 0, or write the sections training, lr_scheduler and parallelism"
-        )
+    given = inspect.signature(wrapped).bind(*args, **kwargs).arguments["config"]
+    if session.settings.any_set() and (why := list(wrong_sections(session, given))):
+        raise RefusedRun("\n".join(why))
     config = wrapped(*args, **kwargs)
     session.config, trains = config, get(config, "run_mode") in (None, TRAINS)
     if parsed_arguments.asked():
@@ -48,12 +54,39 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     return config
 
 
-def sections_of_graph(config: object) -> list[str]:
-    """Return the static graph's sections in what the trainer is given: the path of a YAML, or its dict."""
+def read_static(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``MindFormerConfig.__init__``, unless it is given a YAML that only the PyNative trainer reads."""
+    given = [sections_in(path) for path in args if isinstance(path, str) and path.endswith((".yaml", ".yml"))]
+    found = [name for sections in given for name in OF_PYNATIVE if name in sections and "runner_config" not in sections]
+    if found and session.settings.any_set():
+        raise RefusedRun(f"the YAML has {', '.join(found)}, which only MindFormers' PyNative trainer reads; train with --mode 1")
+    return wrapped(*args, **kwargs)
+
+
+def wrong_sections(session: MsSession, config: object) -> Iterator[str]:
+    """Yield why the sections of a YAML are not this trainer's, a line each; print those of which it reads nothing."""
+    from mindformers.pynative.config import TrainConfig
+
+    sections, known = sections_in(config), [*(field.name for field in dataclasses.fields(TrainConfig)), *BESIDE]
+    if graph := [name for name in GRAPH_SECTIONS if name in sections]:
+        yield (
+            f"the YAML has {', '.join(graph)}, which the static graph's trainer reads and this one does not; "
+            f"train with --mode 0, or write the sections training, lr_scheduler and parallelism"
+        )
+        return
+    for name in (name for name in sections if name not in known):
+        if near := difflib.get_close_matches(name, known, 1, NEAR):
+            yield f"the YAML has a section {name}, of which the trainer reads nothing; did you mean {near[0]}?"
+        else:
+            session.say(f"the YAML has a section {name}, of which the trainer reads nothing")
+
+
+def sections_in(config: object) -> list[str]:
+    """Return the sections in what the trainer is given: the path of a YAML, or its dict."""
     if isinstance(config, str):
         with contextlib.suppress(OSError, yaml.YAMLError):  # which the trainer itself reports
             config = yaml.safe_load(Path(config).read_text())
-    return [section for section in GRAPH_SECTIONS if isinstance(config, dict) and section in config]
+    return list(map(str, config)) if isinstance(config, dict) else []
 
 
 def apply(session: MsSession, config: Config) -> None:
@@ -79,10 +112,17 @@ def apply(session: MsSession, config: Config) -> None:
 
 def refusals(session: MsSession, config: Config) -> Iterator[str]:
     """Yield why a run with this configuration is refused, a line each."""
+    kind = get(config, "model.model_type")
+    graph = {built.model_type for family in FAMILIES for built in family.mindformers}
+    if kind in graph - {built.model_type for family in FAMILIES for built in family.pynative}:
+        yield (
+            f"model.model_type is {kind}, of which MindFormers has no PyNative model and builds its static graph's; "
+            f"train it by the static graph, with --mode 0"
+        )
     if session.launch.world_size > 1:
         yield (
-            f"{session.launch.world_size} ranks of MindFormers' PyNative trainer cut tensors by hyper-parallel, which was tried on no device; "
-            f"train on one card, or unset the variables"
+            f"{session.launch.world_size} ranks of MindFormers' PyNative trainer cut tensors by hyper-parallel, which this version does "
+            f"not read; train on one card, or unset the variables"
         )
     elif many := [name for name in OF_A_PART if (get(config, f"parallelism.{name}") or 1) > 1]:
         yield f"parallelism.{many[0]} is {get(config, f'parallelism.{many[0]}')} in a job of one rank; set it to 1"

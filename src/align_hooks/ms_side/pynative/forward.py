@@ -1,7 +1,8 @@
 """What a micro-batch is given, and its tokens' losses.
 
-Patch points: ``GPTModel.construct``, whose arguments the model consumes, and ``_NLLLossModule.construct``, whose output are the losses of the
-tokens before the mask, ``[rows · sequence]``, row by row. Layers for multi-token prediction call the same module before the model does.
+Patch points: ``GPTModel.construct``, whose arguments the model consumes, and ``_NLLLossModule.construct``, whose output are the losses
+of the tokens before the mask, ``[rows · sequence]``, row by row. Layers for multi-token prediction call the same module before the
+model does.
 """
 
 import inspect
@@ -41,7 +42,7 @@ def consumed(given: dict[str, Tensor], model: Cell) -> dict[str, Array]:
     (``GPTModel._preprocess_input_labels_and_masks``)."""
     arrays = {name: to_numpy(given[name]) for name in RECORDED[:4] if given.get(name) is not None}
     tokens, labels = arrays["input_ids"].astype(np.int64), arrays.get("labels")
-    mask = arrays["loss_mask"] if "loss_mask" in arrays else tokens != model.pad_token_id
+    mask = arrays.get("loss_mask", tokens != model.pad_token_id)
     batch = {"tokens": tokens}
     if labels is not None:
         batch["labels"] = labels.astype(np.int64)
@@ -57,8 +58,8 @@ def say_hidden(session: MsSession, tokens: Array, model: Cell) -> None:
     hidden = int((tokens == model.pad_token_id).sum())
     if hidden:
         session.say(
-            f"model.pad_token_id is {model.pad_token_id}, which {hidden} of {tokens.size} tokens of the first micro-batch are: attention hides "
-            f"them, as Megatron-LM does not; set pad_token_id: -1 where nothing is padded"
+            f"model.pad_token_id is {model.pad_token_id}, which {hidden} of {tokens.size} tokens of the first micro-batch are: "
+            f"attention hides them, as Megatron-LM does not; set pad_token_id: -1 where nothing is padded"
         )
 
 

@@ -216,7 +216,7 @@ class FlashAttention:
         groups = key.shape[1] if self.layout == "BNSD" else self.heads * key.shape[-1] // query.shape[-1]
         queries, keys, values = self.by_head(query, self.heads), self.by_head(key, groups), self.by_head(value, groups)
         scores = mint.matmul(queries, mint.permute(self.shared(keys, groups), (0, 1, 3, 2))) * self.scale
-        scores = mint.where(hidden.astype(SINGLE) > 0.5, tensor(np.float32(HIDDEN), scores.dtype), scores)
+        scores = mint.where(hidden.astype(SINGLE) > 0.5, tensor(np.array(HIDDEN, np.float32), scores.dtype), scores)
         out = mint.matmul(softmax(scores), self.shared(values, groups))
         if self.layout in self.BACK:
             out = mint.permute(out, self.BACK[self.layout])

@@ -1,7 +1,7 @@
 """The PyNative trainer on a machine with no accelerator: plain operators in the place of those that MindSpore's CPU lacks.
 
-Patch point: the names of MindSpore that models take when they are built, and those that modules of MindFormers took when they were imported.
-Nothing is replaced before a PyNative trainer is being made, as the static graph compiles the originals.
+Patch point: the names of MindSpore that models take when they are built, and those that modules of MindFormers took when they were
+imported. Nothing is replaced before a PyNative trainer is being made, as the static graph compiles the originals.
 """
 
 import sys

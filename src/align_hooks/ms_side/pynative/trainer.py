@@ -1,7 +1,7 @@
 """The PyNative trainer: its model and optimizer once built, and its steps.
 
-Patch points: ``Trainer.__init__``, at whose end the model is initialised and the callbacks are made, and a ``TrainerCallback`` of ours behind
-the trainer's own, which move the experts' bias in their ``on_step_end``.
+Patch points: ``Trainer.__init__``, at whose end the model is initialised and the callbacks are made, and a ``TrainerCallback`` of ours
+behind the trainer's own, which move the experts' bias in their ``on_step_end``.
 """
 
 import functools
@@ -63,6 +63,9 @@ def prepare(session: MsSession, trainer: Instance) -> None:
     """Name the parameters of the model, and find its routers."""
     if len(trainer.model) != 1:
         raise RefusedRun(f"the model is {len(trainer.model)} parts of a pipeline, which this version does not read; use one stage")
+    network = trainer.model[0]
+    if type(getattr(network, "model", None)).__name__ != "GPTModel" or type(network).__name__.startswith("Training"):
+        raise RefusedRun(f"{type(network).__name__} is no PyNative model of MindFormers; train it by the static graph, with --mode 0")
     if type(trainer.optimizer).__name__ not in ADAMS and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights):
         session.say(f"the optimizer is {type(trainer.optimizer).__name__}, whose state is neither recorded nor loaded")
     model = session.model = model_of_network(trainer.model[0])

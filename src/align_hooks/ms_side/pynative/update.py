@@ -40,7 +40,7 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
 
 
 def gradient_of(weight: Weight) -> Tensor:
-    """Return the gradient with which the optimizer is called (``mindformers.pynative.trainer.utils.get_grad``); None where there is none."""
+    """Return the gradient with which the optimizer is called (``get_grad`` of the trainer's utils); None where there is none."""
     main = getattr(weight, "main_grad", None)
     return weight.grad if main is None else main
 
@@ -87,8 +87,8 @@ def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:
     if missing and session.made == 0:
         names = ", ".join(parameter.fused.native for parameter in missing[:3])
         session.say(
-            f"{len(missing)} parameters have no gradient, first {names}: MindFormers' optimizer gives every later parameter the gradient of "
-            f"another; freeze them (requires_grad: False), or use them"
+            f"{len(missing)} parameters have no gradient, first {names}: MindFormers' optimizer gives every later parameter the "
+            f"gradient of another; freeze them (requires_grad: False), or use them"
         )
 
 

@@ -1,7 +1,7 @@
 """The witness of a PyNative run below ``align-hooks prove`` (:mod:`align_hooks.job.witness`).
 
-Patch point: the end of ``Trainer.__init__``, where the callbacks are known: those that save are taken out, and the witness's own comes last.
-It lowers the number of steps at which the trainer's loop ends.
+Patch point: the end of ``Trainer.__init__``, where the callbacks are known: those that save are taken out, and the witness's own comes
+last. It lowers the number of steps at which the trainer's loop ends.
 """
 
 import time
