@@ -16,10 +16,14 @@ from align_hooks.checkpoints.huggingface import open_safetensors, write_config, 
 from align_hooks.checkpoints.mindspore import ckpt_tensors
 from align_hooks.checkpoints.model import NAME_THE_CONFIGURATION, ConfiguredModel, open_model
 from align_hooks.errors import AlignHooksError, RecordError, RefusedRun, shown
+from align_hooks.names.blocks import rows_and_columns
 from align_hooks.names.table import NameTable
 from align_hooks.record.format.files import is_folder_in, list_folder
 
-NO_WEIGHT = re.compile(r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|accu_grads|fp32_master_params)\..*|[^.]+|.*\.(expert_load|fi_accu)")
+NO_WEIGHT = re.compile(
+    r"(adam_[mv]|exp_avg|exp_avg_sq|moment[12]|muon_m|accu_grads|fp32_master_params|main_param)\..*|[^.]+|"
+    r".*\.(expert_load|fi_accu|tokens_per_expert|global_tokens_per_expert|ga_steps|max_logits_val)"
+)
 """Names of other content of a checkpoint than weights: optimizer's state, numbers (without a dot), statistics of experts."""
 SUFFIXES = (".safetensors", ".ckpt")
 RANK = re.compile(r"rank_(\d+)")
@@ -66,7 +70,7 @@ def _parameters(table: NameTable, tensors: Mapping[str, LazyTensor], model: Conf
     embedding = tensors.get(table.native(model.family.embedding))
     dims = model.dims(embedding.shape[0] if embedding is not None and embedding.shape else None)
     for native, tensor in tensors.items():
-        fused = table.fused(native, tensor.shape, dims)
+        fused = table.fused(native, rows_and_columns(native, tensor.shape), dims)
         if fused is not None and not (model.tied and fused.pieces[:1] == (model.family.output,)):
             yield FrameworkTensor(fused, tensor.kind, tensor.read, shown(native))
 
@@ -78,7 +82,8 @@ def tables(model: ConfiguredModel, path: Path) -> list[tuple[NameTable, list[str
         raise RefusedRun(f"{path}: {model.family.name} has no names in MindFormers here; convert it between the other forms")
     layout = SimpleNamespace(**LAYOUTS, mla_qkv_concat=False)
     variants = [(side.variant(layout), [NOTE]) for side in sides if side.variant is not None]
-    return [*((side.table, [] if side.legacy else [NOTE]) for side in sides), *variants]
+    pynative: list[tuple[NameTable, list[str]]] = [(side.table, []) for side in model.family.pynative]
+    return [*((side.table, [] if side.legacy else [NOTE]) for side in sides), *variants, *pynative]
 
 
 def write_mindformers(path: Path, model: ConfiguredModel, tensors: Mapping[str, LazyTensor]) -> None:

@@ -19,7 +19,7 @@ from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
-from align_hooks.names.blocks import WHOLE, Array, Cut, Dims
+from align_hooks.names.blocks import WHOLE, Array, Cut, Dims, rows_and_columns
 from align_hooks.names.fused import Fused, gathered
 from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.names.table import NameTable
@@ -231,18 +231,14 @@ def parameters_of(
         parts = tuple(part_of(weight, index, model, dims, entry, rank) for index, weight, entry in here)
         layers, predicted = model.layers if len(parts) < len(weights) else 0, getattr(model.config, "mtp_num_layers", None) or 0
         return Parameters(parts, dims, single_rank, layers, model.table, predicted=predicted)
-    named = ((index, weight, model.fused(weight.name, rows_and_columns(weight), dims)) for index, weight in enumerate(weights))
+    named = (
+        (index, weight, model.fused(weight.name, rows_and_columns(weight.name, weight.shape), dims)) for index, weight in enumerate(weights)
+    )
     trained = tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
     untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad) if model.network is not None else ()
     moved = [(weight, model.fused(weight.name, weight.shape, dims)) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
     buffers = tuple(Parameter(weight, fused, counted, -1, trainable=False) for weight, fused in moved if fused is not None)
     return Parameters(trained, dims, single_rank, buffers=buffers)
-
-
-def rows_and_columns(weight: Weight) -> tuple[int, ...]:
-    """Return a weight's shape; of experts that a PyNative model stacks along an axis of their own as if one lay below the other."""
-    shape: tuple[int, ...] = tuple(weight.shape)
-    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 and ".experts." in weight.name else shape
 
 
 def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:

@@ -285,3 +285,8 @@ STACKED_DOWN = FusedLayout(
     "stacked_down", lambda dims, shape: Stack(dims.experts, shape[0] // (dims.experts or 1), (shape[1],)), of_experts=True
 )
 """MindFormers' ``weight1``, ``[experts · hidden, 2 · ffn]``, and ``weight2``, ``[experts · ffn, hidden]``."""
+
+
+def rows_and_columns(native: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a parameter's shape; of experts that a PyNative model stacks along an axis of their own as if one lay below the other."""
+    return (shape[0] * shape[1], shape[2]) if len(shape) == 3 and ".experts." in native else tuple(shape)

@@ -11,12 +11,13 @@ import mindspore
 from mindspore.graph.api import _no_grad
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side.model import Parameter, pieces, rows_and_columns
+from align_hooks.ms_side.model import Parameter, pieces
 from align_hooks.ms_side.objects import Tensor, Weight
 from align_hooks.ms_side.optimizer import rates
 from align_hooks.ms_side.plans import NormPlan, SketchPlan
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.sums import ChunkSums, SignedSums
+from align_hooks.names.blocks import rows_and_columns
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
@@ -92,6 +93,11 @@ def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:
         )
 
 
+def shapes_of(parameters: Sequence[Parameter]) -> list[tuple[int, ...]]:
+    """Return the shapes of the parameters' gradients, in rows and columns."""
+    return [rows_and_columns(parameter.fused.native, parameter.model.shape) for parameter in parameters]
+
+
 @dataclass
 class GradientSums:
     """The sums over gradients of norms and sketches."""
@@ -107,7 +113,7 @@ class GradientSums:
     def of(cls, parameters: Sequence[Parameter]) -> "GradientSums":
         """Plan for the gradients of these parameters."""
         fused = [parameter.fused for parameter in parameters]
-        plan = NormPlan.of(fused, [rows_and_columns(parameter.model) for parameter in parameters])
+        plan = NormPlan.of(fused, shapes_of(parameters))
         return cls(tuple(each.native for each in fused), plan, ChunkSums(plan), parameters)
 
     def read(self, gradients: Sequence[Tensor], *, sketched: bool) -> tuple[dict[str, float], dict[str, list[float]] | None]:
@@ -118,7 +124,7 @@ class GradientSums:
             return self.plan.named(sums.asnumpy()), None
         if self._signs is None:
             fused = [parameter.fused for parameter in self.parameters]
-            signs = SketchPlan.of(fused, [rows_and_columns(parameter.model) for parameter in self.parameters])
+            signs = SketchPlan.of(fused, shapes_of(self.parameters))
             self._signs = signs, SignedSums(signs)
         plan, signed = self._signs
         on_host = mindspore.mint.cat((sums, signed(given))).asnumpy()
