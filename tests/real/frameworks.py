@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import yaml
+from filelock import FileLock
 
 import align_hooks
 from align_hooks import Run
@@ -108,17 +109,48 @@ def mindformers(
     **variables: object,
 ) -> Ended:
     """Train with MindFormers by our launcher; ``change`` sets keys of the ``family``'s YAML, ``flags`` are added."""
-    config = yaml.safe_load(launched(family, "yaml").read_text())
-    for key, value in ({"lr_schedule.total_steps": STEPS} | dict(change or {})).items():
+    config = changed(launched(family, "yaml"), {"lr_schedule.total_steps": STEPS, **(change or {})}, where)
+    command = [*started_by(launcher), str(script), "--config", str(config), *flags]
+    return python(where, command, REHEARSAL | variables, environment or {})
+
+
+def pynative(
+    where: Path,
+    *,
+    family: str = "qwen3",
+    version: str = "2.1.0",
+    script: Path = LAUNCH / "run_mindformer.py",
+    change: Mapping[str, object] | None = None,
+    **variables: object,
+) -> Ended:
+    """Train with the PyNative trainer of a version of MindFormers; ``change`` sets keys of the ``family``'s YAML."""
+    config = changed(launched(f"pynative/{family}", "yaml"), {"training.steps": STEPS, **(change or {})}, where)
+    command = ["-m", "align_hooks.ms_side", str(script), "--config", str(config), "--mode", "1"]
+    return python(where, command, REHEARSAL | variables, {"PYTHONPATH": str(wheel("mindformers", version))})
+
+
+def changed(file: Path, change: Mapping[str, object], where: Path) -> Path:
+    """A copy of a YAML in a folder, with some keys set; None takes a section out."""
+    config = yaml.safe_load(file.read_text())
+    for key, value in change.items():
         *path, name = key.split(".")
         section = config
         for part in path:
-            section = section[part]
+            section = section.setdefault(part, {})
         section[name] = value
     where.mkdir(parents=True, exist_ok=True)
-    (where / f"{family}.yaml").write_text(yaml.safe_dump(config))
-    command = [*started_by(launcher), str(script), "--config", str(where / f"{family}.yaml"), *flags]
-    return python(where, command, REHEARSAL | variables, environment or {})
+    (where / file.name).write_text(yaml.safe_dump({name: section for name, section in config.items() if section is not None}))
+    return where / file.name
+
+
+def wheel(package: str, version: str) -> Path:
+    """A folder with a version of a package that stands beside the one of the environment, made once of the package index."""
+    folder = Path(__file__).parents[2] / "build" / f"{package}-{version}"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / package).is_dir():
+            options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target", str(folder))
+            subprocess.run([sys.executable, "-m", "pip", "install", *options, f"{package}=={version}"], check=True)
+    return folder
 
 
 def started_by(launcher: Launcher) -> Sequence[str]:

@@ -105,10 +105,7 @@ def test_latent_attention_that_tensor_parallel_ranks_get_wrong_is_refused(real_c
 
 
 @pytest.mark.slow
-def test_what_trains_without_a_graph_is_refused(real_corpus: Path) -> None:
-    """The trainer that comes to no hook but this one, and newer models that the usual trainer would build of another kind."""
-    script = frameworks.SCRIPTS / "pynative_trainer.py"
-    refused(frameworks.mindformers, "mindformers.pynative.trainer.Trainer", script=script, RUN="run")
+def test_a_model_of_the_static_graph_in_pynative_mode_is_refused(real_corpus: Path) -> None:
     given = {"family": "qwen3", "change": {"context.mode": 1}, "RUN": "run"}
     refused(frameworks.mindformers, "context.mode is 1", "set mode: 0 in the YAML", **given)
 

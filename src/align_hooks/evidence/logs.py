@@ -27,8 +27,11 @@ DIGITS = r"[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][-+]?[0-9]{1,3})?"
 """A number as a framework prints it; the longest is the largest double without an exponent."""
 MEGATRON_LINE = re.compile(rf"\[(?P<when>[0-9:. -]+)\]\s+iteration\s+(?P<step>{COUNT})/\s*{COUNT} \|(?P<rest>.*)")
 MINDFORMERS_LINE = re.compile(
-    rf"\{{ Epoch:\[\s*(?P<epoch>{COUNT})/[^{{]*?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)"
+    rf"\{{ (?:Epoch:\[\s*(?P<epoch>{COUNT})/[^{{]*?)?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)"
 )
+"""The PyNative trainer (2.0, 2.1) prints no epoch, and steps of the whole training."""
+PYNATIVE = "grad_norm: "
+"""The name of the norm in the lines of MindFormers' PyNative trainer; its other trainer prints ``global_norm``."""
 NUMBER = rf"(?:\[\s*)?([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 START = "[before the start of training step]"
 """The text that a process of Megatron-LM prints once, on its first rank, before its first iteration."""
@@ -89,7 +92,7 @@ def read_log(text: str, name: str) -> TrainingLog:
                     raise RecordError(f"{name}:{following.number} {gap}; record or print every step, with {way}")
             return replace(rows_of(once), lines=[(line.number, line.step) for line in parsed])
     raise RecordError(
-        f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' ({{ Epoch:[ 1/ 1], ...)"
+        f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' ({{ Epoch:[ 1/ 1], ... or {{ step:[ 1/ 1], ...)"
     )
 
 
@@ -102,7 +105,7 @@ def _of_steps(text: str, side: str) -> Iterator[Line]:
             yield Line(int(match["step"]) - 1, number, match["rest"], match["when"].strip(), started)
             started = False
         if side == "ms" and (match := MINDFORMERS_LINE.search(line)):
-            yield Line((int(match["epoch"]) - 1) * int(match["steps"]) + int(match["step"]) - 1, number, match["rest"])
+            yield Line((int(match["epoch"] or 1) - 1) * int(match["steps"]) + int(match["step"]) - 1, number, match["rest"])
 
 
 def _once(lines: Iterable[Line], name: str) -> list[Line]:
@@ -187,6 +190,8 @@ def _loss_of(before: Line | None, line: Line, mean: LossOf) -> tuple[Printed, bo
 def _mindformers_rows(lines: list[Line]) -> TrainingLog:
     rows: list[Row] = []
     resolution: dict[str, float] = {}
+    if PYNATIVE in lines[0].text:
+        return _pynative_rows(lines)
     for line in lines:
         overflow = re.search(r"overflow cond: \[?\s*(True|False)", line.text)
         skipped = bool(overflow and overflow[1] == "True")
@@ -196,6 +201,23 @@ def _mindformers_rows(lines: list[Line]) -> TrainingLog:
         rows.append(_row(line.step, printed, resolution, skipped=skipped, learning_rate=rate, loss_scale=scale))
     note = "MindFormers prints the loss of its own rank, which is that of the run where there is one rank"
     return TrainingLog("ms", rows, resolution, [note])
+
+
+def _pynative_rows(lines: list[Line]) -> TrainingLog:
+    rows: list[Row] = []
+    resolution: dict[str, float] = {}
+    for before, line in zip([None, *lines], lines, strict=False):
+        rate = _value(before.text, r"\blr: ") if before else None
+        if rate:  # relative; of 0 every digit is known
+            rate = rate[0], rate[1] / abs(rate[0]) if rate[0] else 0.0
+        samples = _number(line.text, "consumed_samples: ")
+        norm = _value(line.text, PYNATIVE)
+        printed = {"loss": _value(line.text, r"(?<![a-z_])loss: "), "grad_norm": norm, "learning_rate": rate}
+        consumed = None if samples is None else int(samples)
+        skipped = False if norm is not None and math.isfinite(norm[0]) else None  # it may skip where the norm is not finite
+        rows.append(_row(line.step, printed, resolution, skipped=skipped, consumed_samples=consumed))
+    notes = ["MindFormers' PyNative trainer prints the learning rate of the step after: that of the first step is not known"]
+    return TrainingLog("ms", rows, resolution, notes)
 
 
 def _row(step: int, printed: Mapping[str, Printed], resolution: MutableMapping[str, float], **known: float | bool | None) -> Row:

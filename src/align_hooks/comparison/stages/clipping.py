@@ -32,7 +32,7 @@ def clipping(context: ComparisonContext) -> StageResult:
             reference, candidate = getattr(ours, name), getattr(theirs, name)
             if reference is not None and candidate is not None:
                 numbers.append((name, step, reference, candidate, relative_difference(reference, candidate)))
-        if ours.skipped != theirs.skipped:
+        if None not in (ours.skipped, theirs.skipped) and ours.skipped != theirs.skipped:
             kind = Metric.SKIPPED
             skipped.append(Finding(at_step(kind, step), ours.skipped, theirs.skipped, step=step, quantity=kind))
     summary = message("clipping.compared", count=len(context.pair.rows))
