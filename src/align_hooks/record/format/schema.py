@@ -122,6 +122,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     settings: dict[str, str | None] = {}
     planned_steps: Step | None = None
     framework: str | None = None
+    trainer: str | None = None
+    """The framework's trainer where it has several and this is not the usual one: ``PyNative`` of MindFormers."""
     versions: Table = {}
     model: Table = {}
     padded_vocabulary: Count | None = None

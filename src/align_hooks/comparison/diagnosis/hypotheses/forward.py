@@ -6,6 +6,7 @@ from align_hooks.comparison.data.token_losses import AffectedRows, Where
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
 from align_hooks.comparison.diagnosis.observations import ROUTERS, router_of
 from align_hooks.comparison.stage_result import FaultLocation
+from align_hooks.configuration.pynative import PYNATIVE
 
 FORWARD = (FaultLocation.FORWARD,)
 BLOCK_NORMS, RESIDUALS = ("input_layernorm", "post_attention_layernorm", "model.norm"), ("residual", ".", "input")
@@ -43,6 +44,15 @@ NAMED = (
 def loss_function(fault: Fault) -> bool:
     """All points agree up to the logits, and the first loss differs."""
     return fault.seen.logits_agree
+
+
+@Hypothesis("rounded_hidden_states", FORWARD, source="MindFormers d8f48c6ea to 933f01422: 2.0").by(Grounds.PATTERN)
+def rounded_hidden_states(fault: Fault) -> bool:
+    """The error arises at the output layer, and MindFormers 2.0's PyNative trainer computes in fp32 on one side."""
+    known = [run.facts for run in fault.seen.pair.runs]
+    of_2_0 = [one.trainer == PYNATIVE and str(one.versions.get("mindformers", "")).startswith("2.0.") for one in known]
+    rounding = [old and one.training.compute_type == "float32" for old, one in zip(of_2_0, known, strict=True)]
+    return rounding.count(True) == 1 and (fault.is_at(*OUTPUT) or fault.is_of(*OUTPUT_WEIGHTS))
 
 
 @Hypothesis("across_documents", FORWARD, source="Megatron-LM: --reset-attention-mask; field").by(Grounds.PATTERN)
