@@ -85,6 +85,17 @@ def mindformers(losses: Sequence[float] = LOSSES, *, decimals: int = 6, sink: bo
     return "\n".join(lines)
 
 
+def pynative(losses: Sequence[float] = LOSSES, *, samples: bool = True) -> str:
+    """What the LossCallback of MindFormers' PyNative trainer prints, of 2.1 with samples; the rate is the next step's."""
+    counted = "consumed_samples: {}, global_batch_size: 4, " if samples else ""
+    return "\n".join(
+        f"2026-11-22 12:00:0{index},000 - mindformers[loss_callback.py:337] - INFO - {{ step:[{index + 1:5d}/{len(losses):5d}], "
+        f"{counted.format(4 * index + 4)}loss: {loss:10.6f}, per_step_time: {90 + index:6d}ms, load_balancing_loss:   1.001300, "
+        f"lr: {float(RATES[(index + 1) % 4]):10.6e}, grad_norm: {NORMS[index % 3]:10.6f}, throughput:   0.00T }}"
+        for index, loss in enumerate(losses)
+    )
+
+
 def recorded(path: Path, text: str) -> Run:
     """The record of a log."""
     path.with_suffix(".log").write_text(text)
@@ -119,6 +130,19 @@ def test_each_number_of_mindformers_belongs_to_its_own_step(decimals: int, sink:
     assert log.resolution["loss"] == pytest.approx(0.5 * 10.0**-decimals)
     assert column(log.rows, "grad_norm") == pytest.approx(NORMS, abs=log.resolution["grad_norm"])
     assert column(log.rows, "learning_rate") == list(RATES[:3])
+
+
+@pytest.mark.parametrize("samples", [False, True])
+def test_each_number_of_the_pynative_trainer_belongs_to_its_own_step(samples: bool) -> None:
+    log = read_log(pynative(samples=samples), "info.log")
+    assert (log.side, column(log.rows, "step")) == ("ms", [0, 1, 2])
+    assert column(log.rows, "loss") == pytest.approx(LOSSES, abs=log.resolution["loss"])
+    assert column(log.rows, "grad_norm") == pytest.approx(NORMS, abs=log.resolution["grad_norm"])
+    assert column(log.rows, "learning_rate") == [None, *map(pytest.approx, RATES[1:3])]
+    assert column(log.rows, "consumed_samples") == ([4, 8, 12] if samples else [None] * 3)
+    assert column(log.rows, "skipped") == [False] * 3
+    unknown = read_log(pynative().replace(f"grad_norm: {NORMS[1]:10.6f}", "grad_norm:        nan"), "info.log")
+    assert column(unknown.rows, "skipped") == [False, None, False]  # with use_skip_step_on_nan it would be
 
 
 def test_a_resumed_run_goes_on_counting_and_a_resumed_process_may_have_another_schedule() -> None:

@@ -198,7 +198,8 @@ def _inspected(run: JobDescription, python: str, environment: Mapping[str, str])
     """Return the frameworks, and the side to run: None where it is not known, or where the framework of a record is not here."""
     if run.side is None:
         return inspect(python, run.script, environment), None
-    own = inspect(python, run.script, environment, [run.side])
+    trainer = "" if run.configuration is None else run.configuration.trainer
+    own = inspect(python, run.script, environment, [run.side], trainer)
     if not run.is_recorded or own[0].installed:
         return own, run.side
     return [*own, *inspect(python, run.script, environment, [side for side in FRAMEWORKS if side != run.side])], None

@@ -16,6 +16,7 @@ from align_hooks.checklist.family_match import odd
 from align_hooks.checklist.lookup import are_numbers, known
 from align_hooks.checklist.resolvers import layout
 from align_hooks.configuration.megatron import LATEST
+from align_hooks.configuration.pynative import graph_key
 from align_hooks.configuration.values import MINDFORMERS, Configuration
 from align_hooks.doctor.shapes import Shapes, canonical, shapes, whole_number
 from align_hooks.errors import AlignHooksError, RefusedRun
@@ -49,7 +50,10 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     trains = get("run_mode") in rules.TRAINS if side == "ms" else not get("skip_train")
     if not settings.any_set() or not trains:
         return
-    yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
+    if configuration.trainer:
+        yield from rules.pynative_refusals(settings, lambda key: get(graph_key(key)), 1)
+    else:
+        yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
     if not odd(configuration):  # the shapes of a model of no family are not known
         yield from unfit(configuration, settings, versions.get("megatron-core", ""), place_of_more(configuration))
 
@@ -127,7 +131,7 @@ class _DataChecks:
 
     def inject_gradients(self, source: Source) -> None:
         injection = Injection(source)
-        injection.check(self.model.whole, self.planned(injection), elsewhere=self.model.is_unknown)
+        injection.check(self.model.trained, self.planned(injection), elsewhere=self.model.is_unknown)
 
     def replay_routing(self, source: Source) -> None:
         replay, chosen = RoutingReplay(source), whole_number(canonical("num_experts_chosen", self.configuration, self.elsewhere))

@@ -91,18 +91,22 @@ def _of_hook(hook: HookStatus) -> str:
     return hook["why"] if hook["state"] == LACKING else f"hook {hook['name']!r}: {hook['patch_point']} is {hook['state']} ({hook['why']})"
 
 
-def inspect(python: str, script: Path | None, environment: Mapping[str, str], sides: Iterable[str] = FRAMEWORKS) -> list[Framework]:
-    """Return the frameworks of these sides as the interpreter ``python`` imports them for ``script``, or for a script in this folder."""
+def inspect(
+    python: str, script: Path | None, environment: Mapping[str, str], sides: Iterable[str] = FRAMEWORKS, trainer: str = ""
+) -> list[Framework]:
+    """Return the frameworks of these sides as the interpreter ``python`` imports them for ``script``, or for a script in this folder.
+
+    ``trainer`` is the framework's that will run; empty for the usual one."""
     folder = (script.parent if script is not None else Path()).resolve()
     paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     absolute = {**environment, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}  # as strings: a path may be no file
     # MindFormers writes its logs wherever it is imported
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as place, ThreadPoolExecutor() as threads:
-        return list(threads.map(lambda side: _report(side, python, str(folder), absolute, place), sides))
+        return list(threads.map(lambda side: _report(side, python, [str(folder), trainer], absolute, place), sides))
 
 
-def _report(side: str, python: str, folder: str, environment: Mapping[str, str], place: str) -> Framework:
-    command = [python, "-m", "align_hooks.doctor.patch_points", side, folder]
+def _report(side: str, python: str, asked: Sequence[str], environment: Mapping[str, str], place: str) -> Framework:
+    command = [python, "-m", "align_hooks.doctor.patch_points", side, *asked]
     try:
         done = subprocess.run(
             command, env=environment, cwd=place, capture_output=True, encoding="utf-8", errors="replace", timeout=LONGEST, check=False

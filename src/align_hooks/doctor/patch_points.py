@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from align_hooks.errors import AlignHooksError, AttachError, UnsupportedVersion, in_a_line
-from align_hooks.hooking.attach import check_version, installed_version
+from align_hooks.hooking.attach import check_version, installed_version, load
 from align_hooks.hooking.hook import Hook
 from align_hooks.hooking.patch_log import find
 from align_hooks.job.entry import side_environment
@@ -33,6 +33,8 @@ LACKING, UNFIT = "not in its module", "of a version that was not tried"
 """States that end a run as soon as the module is imported, whether the hook must fire or not."""
 HELPER, TOOLS = "megatron.core.datasets.helpers_cpp", ("make", "g++")
 """The compiled module that makes Megatron-LM's samples, and what compiles it, with pybind11."""
+STAND_IN = "hyper_parallel"
+"""The hook of a rehearsal that answers for a package which is not here."""
 MARK = "align_hooks patch points: "
 """The beginning of the line that the parent reads; frameworks print other lines around it."""
 
@@ -67,8 +69,10 @@ class Device(TypedDict):
     total: int | None
 
 
-def main(side: str, folder: str) -> None:
-    """Print packages, hooks and devices of ``side`` as a line of JSON; ``folder``, the training script's, is first on the path."""
+def main(side: str, folder: str, trainer: str = "") -> None:
+    """Print packages, hooks and devices of ``side`` as a line of JSON; ``folder``, the training script's, is first on the path.
+
+    ``trainer`` is the framework's that will run; empty for the usual one."""
     warnings.simplefilter("ignore")
     sys.path[0] = folder
     side_environment(side)
@@ -77,7 +81,12 @@ def main(side: str, folder: str) -> None:
     settings = None
     with suppress(AlignHooksError):  # the parent reports variables that cannot be read
         settings = Settings.from_environment(os.environ)
-    hooks = [hook_status(hook, settings) for hook in catalogue.HOOKS]
+    usual = next((hook.trainer for hook in catalogue.HOOKS if hook.trainer), "")
+    wanted = [hook for hook in catalogue.HOOKS if hook.trainer in ("", trainer or usual)]
+    if trainer and settings is not None and settings.device == "cpu":
+        for hook in (hook for hook in wanted if hook.name == STAND_IN):  # before what needs it is imported
+            load(hook.handler)(None, importlib.import_module(hook.trigger))
+    hooks = [hook_status(hook, settings) for hook in wanted]
     report = {"packages": packages, "hooks": hooks, "devices": devices(side), "uncompiled": uncompiled(), "prefix": sys.prefix}
     print(f"\n{MARK}{json.dumps(report)}", flush=True)
 
@@ -150,4 +159,4 @@ def devices(side: str) -> list[Device]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

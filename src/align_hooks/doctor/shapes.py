@@ -23,6 +23,7 @@ from align_hooks.checklist.tables import ROW
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Value
 from align_hooks.data_file import sections
 from align_hooks.families.family import NUMBERS, Family, rows_of, size_of
+from align_hooks.families.registry import FAMILIES
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.table import any_layer
 
@@ -34,6 +35,10 @@ DATA = "train_dataset.data_loader."
 """Prefix of the data set's own keys, which the model does not read."""
 COUNTS_END = (0, 18)
 """The Megatron-LM since which ``--vocab-size`` of NullTokenizer includes the end of a document; earlier ones added an id."""
+BIAS = "bias_of_the_experts"
+"""The row that says whether experts have a bias, a tensor without a gradient."""
+BUFFERS = tuple(name.rpartition("}")[2] for family in FAMILIES for name in family.buffers)
+"""Endings of the names of such tensors."""
 COUNTED, MOST = ("num_layers", "expert_num"), 100_000
 """Sizes that are numbers of tensors, and the number above which such a size is a typing error and counts as unknown."""
 
@@ -48,6 +53,11 @@ class Shapes:
     """Names of tensors of unknown existence or shape, with ``*`` for the number of a layer or an expert."""
     padded: int | None
     """Rows of the embedding with padding; None where they are not known."""
+
+    @property
+    def trained(self) -> dict[str, tuple[int, ...]]:
+        """The tensors that have gradients, without the biases of experts."""
+        return {name: shape for name, shape in self.whole.items() if not name.endswith(BUFFERS)}
 
     def is_unknown(self, name: str) -> bool:
         """Return whether a tensor's existence or shape is unknown."""
@@ -84,7 +94,7 @@ def shapes(configuration: Configuration, elsewhere: str, *, vocabulary: int | No
 
 def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[str, ...] | None]:
     """Return the tensors that a model may have, with the sizes of their axes; None for a tensor that the model may lack."""
-    tied, number = canonical("tied_embeddings", configuration, elsewhere), canonical("expert_num", configuration, elsewhere)
+    tied, number, biased = (canonical(row, configuration, elsewhere) for row in ("tied_embeddings", "expert_num", BIAS))
     partly, experts = bool(elsewhere), None if number is UNSET else bool(number)
     families = named_families(configuration) or of_side(configuration)
     families = [family for family in families if experts in (None, family.experts)] or families
@@ -93,8 +103,9 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
         counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
         fewest = min((count for count, _ in counts), default=0)
         fitting += [family for count, family in counts if count == fewest]
-    shapes = [family.shapes(tied=tied is True) for family in fitting]
+    shapes = [family.shapes(tied=tied is True, buffers=biased is not False) for family in fitting]
     possible = {family.output for family in fitting} if tied is UNSET else set()
+    possible |= {name for family in fitting for name in family.buffers} if biased is UNSET else set()
     names = dict.fromkeys(name for tensors in shapes for name in tensors)
     return {  # where several families fit, only tensors that all of them have are certain
         name: shapes[0][name] if name not in possible and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None

@@ -92,7 +92,8 @@ def read_log(text: str, name: str) -> TrainingLog:
                     raise RecordError(f"{name}:{following.number} {gap}; record or print every step, with {way}")
             return replace(rows_of(once), lines=[(line.number, line.step) for line in parsed])
     raise RecordError(
-        f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' ({{ Epoch:[ 1/ 1], ... or {{ step:[ 1/ 1], ...)"
+        f"{name} holds no line of a step, neither Megatron-LM's (iteration 1/ 100 | ...) nor MindFormers' "
+        f"({{ Epoch:[ 1/ 1], ... or {{ step:[ 1/ 1], ...)"
     )
 
 

@@ -164,7 +164,8 @@ class PatchLog:
 
     def is_excused(self, hook: Hook) -> bool:
         """Return whether another trainer of the framework runs than the one that a hook is for."""
-        return bool(self.calls[hook.unless])
+        running = {other.trainer for other in self.attached.values() if self.calls[other.name]} - {""}
+        return bool(hook.trainer and running and hook.trainer not in running)
 
     def facts(self) -> dict[str, dict[str, str | int]]:
         """Return hook name to state and number of calls, for the manifest."""

@@ -11,6 +11,8 @@ MINDFORMERS = ">=1.3,!=1.4.*,!=1.10.*,<2.2"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
 """Versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of MindFormers 1.4
 need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, needs hyper-parallel, which the package index lacks."""
+GRAPH, PYNATIVE_TRAINER = "static graph", "PyNative"
+"""MindFormers' trainers."""
 PYNATIVE = ">=2.0,<2.2"
 """Versions of MindFormers whose PyNative trainer was recorded."""
 FROM_SOURCE = ("2.4", "2.6")
@@ -26,7 +28,9 @@ def training(settings: Settings) -> bool:
 
 _hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
-_pynative = functools.partial(_mindformers, supports=PYNATIVE, handlers="align_hooks.ms_side.pynative", must_fire=False)
+_pynative = functools.partial(
+    _mindformers, supports=PYNATIVE, handlers="align_hooks.ms_side.pynative", trainer=PYNATIVE_TRAINER, must_fire=False
+)
 _behind = functools.partial(_pynative, behind="pynative_config")
 _in_step = functools.partial(_behind, in_step=True)
 TRAINER, GPT = "mindformers.pynative.trainer.trainer", "mindformers.pynative.base_models.gpt.gpt_model"
@@ -107,7 +111,7 @@ HOOKS: tuple[Hook, ...] = (
         "config",
         "mindformers.core.context.build_context:build_context",
         asked=Settings.any_set,
-        unless="pynative_config",
+        trainer=GRAPH,
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
     *PYNATIVE_HOOKS,
@@ -123,7 +127,7 @@ HOOKS: tuple[Hook, ...] = (
         "train_cell",
         "mindformers.wrapper.wrapper:MFTrainOneStepCell.__init__,MFPipelineWithLossScaleCell.__init__",
         asked=lambda settings: training(settings) or settings.device is not None,
-        unless="pynative_config",
+        trainer=GRAPH,
         why="knows weights and optimizer, and puts the capturing Cell in place",
     ),
     _hook(
@@ -132,7 +136,7 @@ HOOKS: tuple[Hook, ...] = (
         asked=training,
         package="mindspore",
         supports=MINDSPORE,
-        unless="pynative_config",
+        trainer=GRAPH,
         why="knows the step, reads its outputs, loads and records weights",
     ),
 )

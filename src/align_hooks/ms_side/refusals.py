@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from packaging.version import Version
 
+from align_hooks.families.registry import FAMILIES
 from align_hooks.settings import PREFIX, Settings
 
 Get = Callable[[str], object]
@@ -23,6 +24,8 @@ OF_PYNATIVE = ("training", "lr_scheduler", "parallelism")
 REHEARSAL = {"context.device_target": "CPU", "runner_config.sink_mode": False, "model.model_config.use_flash_attention": False}
 NOT_ON_A_CPU = ("model.model_config.use_attn_mask_compression", "monitor_config.monitor_on")
 """Switches that a rehearsal turns off: the compressed causal mask, for flash attention only, and the monitor, which uses TensorDump."""
+OF_A_PART = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+"""Sizes in the section ``parallelism``."""
 COMPRESSED_DOCUMENTS = ("model.model_config.use_eod_attn_mask_compression", "train_dataset.data_loader.config.create_compressed_eod_mask")
 """Switches of the compressed mask that separates documents, for flash attention only."""
 REHEARSAL_OF_OLDER = {"model.model_config.fused_rms_norm": False, "model.model_config.use_rope_slice": True}
@@ -51,6 +54,30 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
                 f"{PREFIX}REPLAY_BATCHES: lr_schedule.total_steps is {total}, so the schedule would follow the data's length; "
                 f"set total_steps in the YAML, or {PREFIX}LEARNING_RATE"
             )
+
+
+def pynative_refusals(settings: Settings, get: Get, ranks: int) -> Iterator[str]:
+    """Yield why a run of the PyNative trainer is refused, a line each; ``get`` reads its YAML, by its own keys."""
+    kind, graph = get("model.model_type"), {built.model_type for family in FAMILIES for built in family.mindformers}
+    if kind in graph - {built.model_type for family in FAMILIES for built in family.pynative}:
+        yield (
+            f"model.model_type is {kind}, of which MindFormers has no PyNative model and builds its static graph's; "
+            f"train it by the static graph, with --mode 0"
+        )
+    if ranks > 1:
+        yield (
+            f"{ranks} ranks of MindFormers' PyNative trainer cut tensors by hyper-parallel, which this version does not read; "
+            f"train on one card, or unset the variables"
+        )
+    for name in () if ranks > 1 else OF_A_PART:
+        if (size := get(f"parallelism.{name}")) not in (None, 1):
+            yield f"parallelism.{name} is {size} in a job of one rank; set it to 1"
+    if get("lora_config") is not None:
+        yield "lora_config adds parameters that no family names; take the section out of the YAML"
+    if get("training.rampup_batch_size") is not None:
+        yield "training.rampup_batch_size changes the rows of a step, which was not tried; take it out of the YAML"
+    if settings.device == "cpu" and "bfloat16" in (get("model.compute_dtype"), get("model.params_dtype")):
+        yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype and params_dtype to float32 in the YAML"
 
 
 def rehearsal(get: Get, *, newer: bool) -> dict[str, object]:

@@ -15,14 +15,13 @@ from typing import Any
 import yaml
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.registry import FAMILIES
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.job import parsed_arguments
 from align_hooks.ms_side.hooks.config import NO_PADDING, flat
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.pynative.rehearsal import rehearse
-from align_hooks.ms_side.refusals import OF_PYNATIVE
+from align_hooks.ms_side.refusals import OF_PYNATIVE, pynative_refusals
 from align_hooks.ms_side.session import MsSession
 from align_hooks.settings import PREFIX
 
@@ -35,7 +34,6 @@ BESIDE = ("eval_dataset", "use_remove_redundant_dataset")
 """Sections that the trainer reads and that its configuration has no field for."""
 NEAR = 0.8
 """The similarity (``difflib``, 0 to 1) from which on one name may be meant for another."""
-OF_A_PART = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -92,7 +90,7 @@ def sections_in(config: object) -> list[str]:
 def apply(session: MsSession, config: Config) -> None:
     """Apply the settings to the configuration, list each change, and refuse what only the user's YAML can change."""
     settings = session.settings
-    if why := list(refusals(session, config)):
+    if why := list(pynative_refusals(settings, lambda key: get(config, key), session.launch.world_size)):
         raise RefusedRun("\n".join(why))
     if settings.device == "cpu":
         rehearse(session)
@@ -108,30 +106,6 @@ def apply(session: MsSession, config: Config) -> None:
         change(session, config, {"checkpoint.load_path": ""}, "LOAD_WEIGHTS")
     if session.replay is not None:
         replay(session, config)
-
-
-def refusals(session: MsSession, config: Config) -> Iterator[str]:
-    """Yield why a run with this configuration is refused, a line each."""
-    kind = get(config, "model.model_type")
-    graph = {built.model_type for family in FAMILIES for built in family.mindformers}
-    if kind in graph - {built.model_type for family in FAMILIES for built in family.pynative}:
-        yield (
-            f"model.model_type is {kind}, of which MindFormers has no PyNative model and builds its static graph's; "
-            f"train it by the static graph, with --mode 0"
-        )
-    if session.launch.world_size > 1:
-        yield (
-            f"{session.launch.world_size} ranks of MindFormers' PyNative trainer cut tensors by hyper-parallel, which this version does "
-            f"not read; train on one card, or unset the variables"
-        )
-    elif many := [name for name in OF_A_PART if (get(config, f"parallelism.{name}") or 1) > 1]:
-        yield f"parallelism.{many[0]} is {get(config, f'parallelism.{many[0]}')} in a job of one rank; set it to 1"
-    if get(config, "lora_config") is not None:
-        yield "lora_config adds parameters that no family names; take the section out of the YAML"
-    if get(config, "training.rampup_batch_size") is not None and session.settings.any_set():
-        yield "training.rampup_batch_size changes the rows of a step, which was not tried; take it out of the YAML"
-    if session.settings.device == "cpu" and "bfloat16" in (get(config, "model.compute_dtype"), get(config, "model.params_dtype")):
-        yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype and params_dtype to float32 in the YAML"
 
 
 def replay(session: MsSession, config: Config) -> None:
