@@ -97,8 +97,16 @@ def digested(place: Place) -> None:
         problems = verified(place.run)
     except RecordError as error:
         problems = [str(error)]
-    if not problems:
+    if not problems and not is_whole(place):
         raise Unnoticed("nothing was found in a record of which a byte was changed")
+
+
+def is_whole(place: Place) -> bool:
+    """Whether a changed record lost nothing but the end of a last line."""
+    changed = [path for path in place.scene.rglob("*") if path.is_file()]
+    return all(
+        path.read_bytes().rstrip(b"\n") == (place.seed / path.relative_to(place.scene)).read_bytes().rstrip(b"\n") for path in changed
+    )
 
 
 def check_files(place: Place) -> None:

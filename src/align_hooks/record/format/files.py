@@ -27,7 +27,10 @@ LONGEST_HEADER = 100_000_000
 """Bytes of the longest header of a safetensors file, by its format."""
 QUOTED = 200
 """Characters of a library's error that a message repeats."""
-UNREADABLE = (OSError, ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError, RecursionError)
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, MemoryError, OverflowError, SyntaxError, TypeError, tokenize.TokenError, RecursionError),
+    SystemError,  # of Python 3.12's own tokenizer
+)
 """What numpy raises for a broken header, which it parses as Python."""
 DIGESTS = "xxh3_128"
 """The key of the tensors' digests in the metadata of a safetensors file."""
