@@ -125,6 +125,9 @@ DEEPSEEK_V3 = Family(
         mindformers.newer(network, model_type, "a DeepSeek-V3", MINDFORMERS_RULES, mindformers.LATENT)
         for network, model_type in (("DeepseekV3", "deepseek_v3"), ("TeleChat3Moe", "telechat3_moe"))
     ),
-    pynative=(mindformers.pynative("DeepseekV3", "deepseek_v3", "a DeepSeek-V3", MINDFORMERS_RULES, mindformers.LATENT),),
+    pynative=tuple(  # a DeepSeek-V4 is the nearest that there is: of its own parts the names are the framework's
+        mindformers.pynative(name, model_type, "a DeepSeek-V3", MINDFORMERS_RULES, mindformers.LATENT)
+        for name, model_type in (("DeepseekV3", "deepseek_v3"), ("DeepseekV4", "deepseek_v4"))
+    ),
     buffers=frozenset(name for level in LEVELS for name in level if name.endswith("e_score_correction_bias")),
 )

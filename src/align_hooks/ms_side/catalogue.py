@@ -34,6 +34,7 @@ _pynative = functools.partial(
 _behind = functools.partial(_pynative, behind="pynative_config")
 _in_step = functools.partial(_behind, in_step=True)
 TRAINER, GPT = "mindformers.pynative.trainer.trainer", "mindformers.pynative.base_models.gpt.gpt_model"
+SPARSE = "mindformers.pynative.transformers.experimental_attention_variant"
 PYNATIVE_HOOKS: tuple[Hook, ...] = (
     _hook(
         "hyper_parallel",
@@ -97,6 +98,20 @@ PYNATIVE_HOOKS: tuple[Hook, ...] = (
         handler="terms:prediction",
         asked=training,
         why="adds up what predicts further tokens",
+    ),
+    _in_step(
+        "pynative_indexer_loss",
+        f"{SPARSE}.csa:save_to_indexer_losses_tracker",
+        handler="terms:indexer",
+        asked=training,
+        why="adds up what teaches sparse attention's indexers",
+    ),
+    _in_step(
+        "pynative_sparse",
+        f"{SPARSE}.indexer:CSAIndexer.construct",
+        handler="sparse:wrap",
+        asked=training,
+        why="keeps the positions that sparse attention chooses",
     ),
     _in_step(
         "pynative_routing",

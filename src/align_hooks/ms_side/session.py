@@ -47,8 +47,10 @@ class MsSession(Session):
     gradient_sums: GradientSums | None = None
     routers: dict[str, Router] = field(default_factory=dict)
     """Name of a PyNative model's router to its numbers of experts."""
+    indexers: dict[str, Router] = field(default_factory=dict)
+    """Name of an indexer of sparse attention to its numbers of positions, and of those that it chooses."""
     router_names: dict[int, str] = field(default_factory=dict)
-    """Id of such a router to its name."""
+    """Id of such a router or indexer to its name."""
     cell_points: list[CellPoint] = field(default_factory=list)
     """The points of a PyNative model that are recorded or forced."""
     choices: list[Choice] = field(default_factory=list)

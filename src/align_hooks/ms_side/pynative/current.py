@@ -22,6 +22,8 @@ class PynativeMicroBatch:
     """The model's own, ``[rows · sequence]``, before the mask; None where no function shows them."""
     experts: dict[str, Tensor] = field(default_factory=dict)
     """Name of a router to its choice, ``[sequence · rows, experts a token]``."""
+    positions: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Name of an indexer to its choice, ``[rows, sequence, chosen]``, and the scores of what it chose."""
 
     @property
     def rows(self) -> int:

@@ -13,6 +13,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Kwargs, Result
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.session import MsSession
+from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.replay.routing import Router
@@ -63,29 +64,34 @@ def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *arg
     if session.routing is None or x.ndim != 2 or x.shape[1] != session.routers[name].experts:
         return values, index
     with session.recording.must_succeed():
-        given = recorded_experts(session, name, x.shape[0])
-    return values, index if given is None else given
+        given = recorded_choice(session, name, session.routers[name], x.shape[0])
+    if given is None:
+        return values, index
+    by_position = given.transpose(1, 0, 2).reshape(-1, given.shape[2])
+    return values, mindspore.Tensor(np.ascontiguousarray(by_position, np.int64))
 
 
-def recorded_experts(session: MsSession, name: str, tokens: int) -> Tensor | None:
-    """Return the recorded experts of the micro-batch, ``[sequence · rows, experts a token]``; None in a step that is not replayed."""
-    replay, current, step, facts = session.routing, session.current, session.step, session.routers[name]
+def recorded_choice(session: MsSession, name: str, facts: Router, tokens: int) -> Array | None:
+    """Return the recorded choice of the micro-batch, ``[rows, sequence, chosen]``; None in a step that is not replayed."""
+    replay, current, step = session.routing, session.current, session.step
     if replay is None or current is None or step is None or step not in replay.steps:
         return None
     *earlier, micro_batch = current.micro_batches
     first = sum(before.rows for before in earlier)
-    experts = replay.experts(step, name, facts)[first : first + micro_batch.rows].transpose(1, 0, 2).reshape(-1, facts.chosen)
-    if len(experts) != tokens:
+    given = replay.experts(step, name, facts)[first : first + micro_batch.rows]
+    if given.shape[0] * given.shape[1] != tokens:
         raise RefusedRun(
-            f"{REPLAY}={replay.source}: step {step} has experts of {len(experts)} tokens in {name}, this run routes {tokens}; "
-            f"train on the batches of that run"
+            f"{REPLAY}={replay.source}: step {step} has a choice of {given.shape[0] * given.shape[1]} tokens in {name}, this run chooses "
+            f"for {tokens}; train on the batches of that run"
         )
     replay.made.add(step)
-    return mindspore.Tensor(np.ascontiguousarray(experts, np.int64))
+    return given
 
 
 def check_replay(session: MsSession, planned: range) -> None:
     """Refuse, before training, recorded experts that do not fit the model or the ``planned`` steps."""
     if session.routing is not None:
         config = session.config
-        session.check_routing(session.routers, planned, int(config.training.global_batch_size) * int(config.model.seq_length))
+        session.check_routing(
+            session.routers | session.indexers, planned, int(config.training.global_batch_size) * int(config.model.seq_length)
+        )

@@ -8,6 +8,7 @@ import numpy as np
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.pynative.current import PynativeStepValues
+from align_hooks.ms_side.pynative.sparse import chosen
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
@@ -44,8 +45,8 @@ class PynativeStep:
         """The experts of each token by the name of a router, int16 ``[rows, sequence, experts a token]``, ascending."""
         named: dict[str, list[Array]] = {}
         for micro_batch in self.current.micro_batches:
-            for name, chosen in micro_batch.experts.items():
-                by_position = to_numpy(chosen).reshape(-1, micro_batch.rows, chosen.shape[-1])
+            for name, choice in micro_batch.experts.items():
+                by_position = to_numpy(choice).reshape(-1, micro_batch.rows, choice.shape[-1])
                 named.setdefault(name, []).append(np.sort(by_position.transpose(1, 0, 2), axis=2).astype(np.int16))
         return {name: np.concatenate(parts) for name, parts in named.items()}
 
@@ -62,8 +63,13 @@ class PynativeStep:
         return StepBatch(arrays, self.rows, experts=counts)
 
     def routing(self) -> StepChoices | None:
-        """Return the experts that the routers chose."""
-        return StepChoices(self.experts, self.rows) if self.experts else None
+        """Return the experts that the routers chose, and the positions that sparse attention chose."""
+        named: dict[str, list[Array]] = {}
+        for micro_batch in self.current.micro_batches:
+            for name, choice in micro_batch.positions.items():
+                named.setdefault(name, []).append(chosen(*choice))
+        choices = self.experts | {name: np.concatenate(parts) for name, parts in named.items()}
+        return StepChoices(choices, self.rows) if choices else None
 
     def activations(self) -> StepActivations | None:
         """Return the values that hooks of the model's Cells saw."""

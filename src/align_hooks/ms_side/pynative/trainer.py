@@ -27,6 +27,7 @@ from align_hooks.ms_side.pynative.config import get
 from align_hooks.ms_side.pynative.current import PynativeStepValues
 from align_hooks.ms_side.pynative.rehearsal import contiguous
 from align_hooks.ms_side.pynative.routing import check_replay, routers_of
+from align_hooks.ms_side.pynative.sparse import indexers_of
 from align_hooks.ms_side.pynative.step import PynativeStep, clip_norm
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
@@ -76,6 +77,7 @@ def prepare(session: MsSession, trainer: Instance) -> None:
     session.parameters = parameters_of(trainer.optimizer.parameters, model, vocabulary)
     say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
     routers_of(session, trainer.model[0])
+    indexers_of(session, trainer.model[0])
     session.cell_points = find_points(session)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-AUXILIARY, PREDICTION = "auxiliary", "multi_token_prediction"
-"""The load balance of experts, and the prediction of further tokens; each times its coefficient."""
+AUXILIARY, PREDICTION, INDEXER = "auxiliary", "multi_token_prediction", "sparse_attention_indexer"
+"""The load balance of experts, the prediction of further tokens, and what teaches an indexer attention's scores; each times its
+coefficient."""
 
 
 def whole(parts: Iterable[Mapping[str, float] | None]) -> dict[str, float] | None:
