@@ -209,7 +209,8 @@ def test_nothing_imports_an_entrance() -> None:
 
 IMPORTS_OF_OURS = {
     "comparison": """
-        comparison data_file extras messages families.registry names.blocks names.points quantities settings process.work process.storage
+        comparison configuration.pynative data_file extras messages families.registry names.blocks names.points quantities settings
+        process.work process.storage
         record.reader record.inventory record.batch_statistics record.check.contradictions record.check.self_check
         record.format.ending record.format.layout record.format.rows record.format.schema record.format.shard record.format.state
         record.format.stored_tensor record.format.terms record.read.activations record.read.batch record.read.batch_digests

@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     inside = {name for name in names if ".dist-info/" not in name}
     examples = {name for name in inside if name.startswith("align_hooks/examples/")}
     assert inside - examples == {str(path.relative_to(ROOT / "src")) for path in files}
-    kept = (*LAUNCH.iterdir(), *(LAUNCH / "families").iterdir())
+    kept = (*LAUNCH.iterdir(), *(LAUNCH / "families").rglob("*"))
     packed = {str(path.relative_to(LAUNCH)) for path in kept if path.suffix in (".py", ".args", ".yaml")}
     assert {name.removeprefix("align_hooks/examples/") for name in examples} == packed - {"shrink.py"}
     assert {"align_hooks/py.typed", "align_hooks/job/startup/sitecustomize.py", *DATA} < inside

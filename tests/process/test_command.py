@@ -33,3 +33,10 @@ def test_the_launcher_that_names_a_side_is_kept_and_not_its_worker(tmp_path: Pat
     facts = json.loads(done.stdout)
     assert facts["directory"] == str(tmp_path)
     assert facts["command"].startswith(f"{sys.executable} -c ") and "subprocess.run" in facts["command"]
+
+
+def test_our_own_variables_on_the_command_line_are_no_part_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Behind ``env`` they would win over those that a printed command sets before it, and write over the record that is compared."""
+    monkeypatch.chdir(tmp_path)
+    command = ["env", "A=1", "ALIGN_HOOKS_RUN=/old", "python", "train.py", "--note=ALIGN_HOOKS_RUN=/old"]
+    assert started("torch", exported(command, {}))["command"] == "env A=1 python train.py --note=ALIGN_HOOKS_RUN=/old"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from align_hooks.process.ranks import facts, words_of
 
 VARIABLE = "_ALIGN_HOOKS_COMMAND"
 """The command below ``align-hooks run``: its words and its directory, as JSON."""
+
+OURS = re.compile("ALIGN_HOOKS_[A-Z_]+=")
 
 
 def exported(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -25,6 +28,7 @@ def started(side: str, environment: Mapping[str, str]) -> dict[str, str]:
         words, directory = json.loads(environment[VARIABLE]) if VARIABLE in environment else (_launcher(f"align_hooks.{side}_side"), "")
     except (OSError, ValueError, TypeError):  # no /proc, or hidden processes
         return {}
+    words = [word for word in words if not OURS.match(word)]  # words of env, which would win over what a pasted advice sets
     return {"command": shlex.join(words), "directory": directory or str(Path.cwd())} if words else {}
 
 

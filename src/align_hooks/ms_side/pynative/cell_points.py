@@ -91,15 +91,17 @@ def of_predicting(layer: Cell, name: str, config: ModelConfig) -> Iterator[CellP
 
 
 def of_block(layer: Cell, name: str, config: ModelConfig) -> Iterator[CellPoint]:
-    """Yield the points of a block."""
+    """Yield the points of a block, which hands several residual streams on, side by side, where it has hyper-connections."""
     hidden = config.hidden_size
-    yield CellPoint(layer, whole(f"{name}.input", hidden), argument(0, "hidden_states"), before=True)
-    yield CellPoint(layer, whole(name, hidden))
+    streams = int(config.num_residual_streams) if hasattr(layer, "attn_hc") else 1
+    yield CellPoint(layer, whole(f"{name}.input", streams * hidden), argument(0, "hidden_states"), before=True)
+    yield CellPoint(layer, whole(name, streams * hidden))
     yield CellPoint(layer.input_layernorm, whole(f"{name}.{points.NORM}", hidden))
-    attention = of_latent_attention if config.multi_latent_attention else of_attention
-    yield from attention(layer.self_attention, f"{name}.self_attn", config)
-    residual = whole(f"{name}.residual", hidden)
-    yield CellPoint(layer.pre_mlp_layernorm, residual, argument(0, "x"), before=True, reaches_all=False)
+    if (attention := ATTENTION.get(type(layer.self_attention).__name__)) is not None:
+        yield from attention(layer.self_attention, f"{name}.self_attn", config)
+    if streams == 1:
+        residual = whole(f"{name}.residual", hidden)
+        yield CellPoint(layer.pre_mlp_layernorm, residual, argument(0, "x"), before=True, reaches_all=False)
     yield CellPoint(layer.pre_mlp_layernorm, whole(f"{name}.{points.SECOND_NORM}", hidden))
     if hasattr(layer.mlp, "router"):
         yield from of_experts(layer.mlp, f"{name}.mlp", hidden)
@@ -144,6 +146,24 @@ def of_latent_attention(attention: Cell, name: str, config: ModelConfig) -> Iter
     yield CellPoint(attention.k_layernorm, whole(f"{name}.kv_a_layernorm", config.kv_lora_rank))
     yield CellPoint(attention.linear_kvb, whole(f"{name}.kv_b_proj", heads * (head + config.v_head_dim)))
     yield from of_core(attention, name, {"query": width, "key": width, "value": heads * config.v_head_dim}, config)
+
+
+def of_hybrid_attention(attention: Cell, name: str, config: ModelConfig) -> Iterator[CellPoint]:
+    """Yield the points of a DeepSeek-V4's attention, whose keys are its values and one head, before they are compressed and chosen."""
+    width = int(config.num_attention_heads * config.v_head_dim)
+    for cell, point, size in (
+        ("linear_q_down_proj", "q_a_proj", config.q_lora_rank),
+        ("q_layernorm", "q_a_layernorm", config.q_lora_rank),
+        ("linear_q_up_proj", "q_b_proj", width),
+        ("linear_kv_proj", "kv_proj", config.v_head_dim),
+        ("kv_layernorm", "kv_layernorm", config.v_head_dim),
+        ("linear_proj", "o_proj", config.hidden_size),
+    ):
+        yield CellPoint(getattr(attention, cell), whole(f"{name}.{point}", size))
+
+
+ATTENTION = {"SelfAttention": of_attention, "MLASelfAttention": of_latent_attention, "DSv4HybridSelfAttention": of_hybrid_attention}
+"""Class of an attention to what yields its points; of another only what surrounds it is recorded."""
 
 
 def of_feed_forward(mlp: Cell, name: str, hidden: int) -> Iterator[CellPoint]:

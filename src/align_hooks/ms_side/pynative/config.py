@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from align_hooks.configuration.values import ConfigurationError
+from align_hooks.configuration.yaml_files import leaves
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
@@ -82,8 +82,8 @@ def wrong_sections(session: MsSession, config: object) -> Iterator[str]:
 def sections_in(config: object) -> list[str]:
     """Return the sections in what the trainer is given: the path of a YAML, or its dict."""
     if isinstance(config, str):
-        with contextlib.suppress(OSError, yaml.YAMLError):  # which the trainer itself reports
-            config = yaml.safe_load(Path(config).read_text())
+        with contextlib.suppress(OSError, ConfigurationError):  # which the trainer itself reports
+            return list(dict.fromkeys(key.partition(".")[0] for key in leaves(Path(config).read_text(), config)))
     return list(map(str, config)) if isinstance(config, dict) else []
 
 

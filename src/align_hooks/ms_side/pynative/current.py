@@ -1,15 +1,9 @@
 """The values of a PyNative step under way, each kept as a device tensor until the step has ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.names.blocks import Array
-
-if TYPE_CHECKING:
-    from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
 
 
 @dataclass
@@ -42,8 +36,6 @@ class PynativeStepValues:
     """Name of a term of the loss to its sum over layers and micro-batches, coefficient included."""
     rate: float | list[float] = 0.0
     """The learning rate, or each group's."""
-    recorder: CellRecorder | None = None
-    """The hooks at the model's points; None in a step in which none is recorded or forced."""
     injected: bool = False
     norm: Tensor = None
     """The global norm of the gradients with which the optimizer is called, before clipping."""

@@ -200,8 +200,8 @@ class FlashAttention:
 
     def by_head(self, x: Tensor, heads: int) -> Tensor:
         """Return ``[rows, heads, positions, size]``."""
-        parted = x if self.layout == "BNSD" else mint.reshape(x, (x.shape[0], x.shape[1], heads, -1))
-        return mint.permute(parted, self.ORDER[self.layout])
+        by_head = x if self.layout == "BNSD" else mint.reshape(x, (x.shape[0], x.shape[1], heads, -1))
+        return mint.permute(by_head, self.ORDER[self.layout])
 
     def shared(self, x: Tensor, groups: int) -> Tensor:
         """Return keys or values, repeated for the queries that share them."""

@@ -51,11 +51,9 @@ def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwar
 
 
 def lead(session: MsSession, router: Cell, name: str) -> None:
-    """Have a router take recorded experts in the steps that are replayed."""
-    if getattr(router, "is_hash_layer", False):
-        raise RefusedRun(f"{REPLAY}: {name} chooses by a table of token ids, in whose place nothing can be given; unset it")
-    own = router.topk
-    router.topk = functools.partial(choose, session, own, name)
+    """Have a router take recorded experts in the steps that are replayed; a hash layer's follow from the tokens, and stay."""
+    if not getattr(router, "is_hash_layer", False):
+        router.topk = functools.partial(choose, session, router.topk, name)
 
 
 def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *args: object, **options: object) -> tuple[Tensor, Tensor]:

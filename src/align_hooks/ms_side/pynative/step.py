@@ -7,6 +7,7 @@ import numpy as np
 
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.objects import Tensor
+from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
 from align_hooks.ms_side.pynative.current import PynativeStepValues
 from align_hooks.ms_side.pynative.sparse import chosen
 from align_hooks.ms_side.session import MsSession
@@ -28,6 +29,8 @@ class PynativeStep:
     """The mean of the micro-batches' means, without the terms that differentiate themselves."""
     seconds: float
     skipped: bool
+    recorder: CellRecorder | None
+    """The hooks at the model's points; None in a step in which none is recorded or forced."""
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
@@ -73,7 +76,7 @@ class PynativeStep:
 
     def activations(self) -> StepActivations | None:
         """Return the values that hooks of the model's Cells saw."""
-        return None if self.current.recorder is None else self.current.recorder.made()
+        return None if self.recorder is None else self.recorder.made()
 
     def local_norms(self) -> LocalNorms | None:
         """Return the norms of the gradients."""

@@ -86,6 +86,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, session: MsSession, trainer: Instance) -> None:
         self.session, self.trainer = session, trainer
+        self.recorder: CellRecorder | None = None
 
     def on_train_begin(self, args: Config, progress: Instance, **others: object) -> None:
         """Load weights, describe the run, record the initial weights."""
@@ -127,9 +128,10 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             session.step = progress.global_step
             session.current = PynativeStepValues(started=time.perf_counter(), skipped=getattr(progress, "skipped_steps", 0))
             forced = session.teacher is not None and session.step in session.teacher.steps
-            if session.cell_points and (session.recording.wants(ACTIVATIONS) or forced):
-                session.current.recorder = CellRecorder(session, session.cell_points)
-                session.current.recorder.begin()
+            wanted = session.cell_points and (session.recording.wants(ACTIVATIONS) or forced)
+            self.recorder = CellRecorder(session, session.cell_points) if wanted else None
+            if self.recorder is not None:
+                self.recorder.begin()
             if session.recording.is_on:
                 self.keep_state()
 
@@ -145,11 +147,12 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         session, current = self.session, self.session.current
         with session.recording.isolate_failures("the numbers of the step"):
             assert current is not None and session.step is not None
-            if current.recorder is not None:
-                current.recorder.end()
+            if self.recorder is not None:
+                self.recorder.end()
             skipped = getattr(progress, "skipped_steps", 0) > current.skipped
             seconds = time.perf_counter() - current.started
-            record_step(session, PynativeStep(session, session.step, current, others["loss"], seconds, skipped), self.optimizer_state)
+            ended = PynativeStep(session, session.step, current, others["loss"], seconds, skipped, self.recorder)
+            record_step(session, ended, self.optimizer_state)
         session.step = session.current = None
 
     def facts(self) -> dict[str, object]:

@@ -5,7 +5,6 @@ it only micro-batches' gradients are known, behind it none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import mindspore
 from mindspore.graph.api import _no_grad
@@ -14,10 +13,8 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.ms_side.model import Parameter, pieces
 from align_hooks.ms_side.objects import Tensor, Weight
 from align_hooks.ms_side.optimizer import rates
-from align_hooks.ms_side.plans import NormPlan, SketchPlan
+from align_hooks.ms_side.pynative.gradient_sums import GradientSums
 from align_hooks.ms_side.session import MsSession
-from align_hooks.ms_side.sums import ChunkSums, SignedSums
-from align_hooks.names.blocks import rows_and_columns
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
@@ -91,42 +88,3 @@ def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:
             f"{len(missing)} parameters have no gradient, first {names}: MindFormers' optimizer gives every later parameter the "
             f"gradient of another; freeze them (requires_grad: False), or use them"
         )
-
-
-def shapes_of(parameters: Sequence[Parameter]) -> list[tuple[int, ...]]:
-    """Return the shapes of the parameters' gradients, in rows and columns."""
-    return [rows_and_columns(parameter.fused.native, parameter.model.shape) for parameter in parameters]
-
-
-@dataclass
-class GradientSums:
-    """The sums over gradients of norms and sketches."""
-
-    names: tuple[str, ...]
-    """The parameters that have a gradient, by their names in the framework."""
-    plan: NormPlan
-    chunks: ChunkSums
-    parameters: Sequence[Parameter] = ()
-    _signs: tuple[SketchPlan, SignedSums] | None = field(default=None, init=False)
-
-    @classmethod
-    def of(cls, parameters: Sequence[Parameter]) -> "GradientSums":
-        """Plan for the gradients of these parameters."""
-        fused = [parameter.fused for parameter in parameters]
-        plan = NormPlan.of(fused, shapes_of(parameters))
-        return cls(tuple(each.native for each in fused), plan, ChunkSums(plan), parameters)
-
-    def read(self, gradients: Sequence[Tensor], *, sketched: bool) -> tuple[dict[str, float], dict[str, list[float]] | None]:
-        """Return squared sums and sketches by canonical name; one transfer."""
-        given = tuple(gradients)
-        sums = self.chunks(given)
-        if not sketched:
-            return self.plan.named(sums.asnumpy()), None
-        if self._signs is None:
-            fused = [parameter.fused for parameter in self.parameters]
-            signs = SketchPlan.of(fused, shapes_of(self.parameters))
-            self._signs = signs, SignedSums(signs)
-        plan, signed = self._signs
-        on_host = mindspore.mint.cat((sums, signed(given))).asnumpy()
-        squared = self.plan.named(on_host[: sums.shape[0]])
-        return squared, plan.named(on_host[sums.shape[0] :], squared)
