@@ -10,7 +10,7 @@ from enum import Enum
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.lookup import MODEL
 from align_hooks.configuration.megatron import FLAGS, RENAMED
-from align_hooks.configuration.pynative import own_key, own_value
+from align_hooks.configuration.pynative import own_key
 from align_hooks.configuration.values import MINDFORMERS, Setting
 from align_hooks.messages import Argument, message, sentences
 
@@ -74,7 +74,7 @@ class Edit:
     def written(self) -> str:
         """The value as it is written: of a YAML so that YAML 1.1 reads it back."""
         if self.framework == MINDFORMERS:
-            return in_yaml(own_value(self.key, self.value) if self.trainer else self.value)
+            return in_yaml(self.value)
         return in_command(self.value)
 
     @property

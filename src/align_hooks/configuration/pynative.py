@@ -39,8 +39,6 @@ def _key(line: str) -> OwnKey:
 
 KEYS = tuple(map(_key, _TABLES["keys"]))
 ALWAYS: Mapping[str, Setting] = {key: json.loads(value) for key, _, value in (line.partition(" ") for line in _TABLES["always"])}
-SAME = tuple(tuple(line.split()) for line in _TABLES["values"])
-"""A key of the static graph, a value here, and the static graph's value that means the same."""
 UNREAD = frozenset(name for line in _TABLES["unread"] for name in line.split())
 """Names of a model that the trainer does not read."""
 
@@ -54,9 +52,6 @@ def is_pynative(keys: Iterable[str]) -> bool:
 def as_graph(values: Mapping[str, Value]) -> dict[str, Value]:
     """Return values under the static graph's keys, each with its own key in its place, and with the trainer's defaults."""
     read = {graph_key(key): _with_name(key, value) for key, value in values.items()}
-    for key, own, graph in SAME:
-        if key in read and read[key].unknown is None and read[key].written == own:
-            read[key] = Value(graph, read[key].place)
     defaults = {key.graph: Value(key.default) for key in KEYS if key.default is not None}
     return {**defaults, **read, **{key: Value(value) for key, value in ALWAYS.items()}}
 
@@ -84,11 +79,6 @@ def graph_key(key: str) -> str:
 def own_key(key: str) -> str:
     """Return the PyNative trainer's key for a key of the static graph; the key itself where it has none."""
     return next((_moved(key, known.graph, known.own) for known in KEYS if _matches(key, known.graph)), key)
-
-
-def own_value(key: str, value: Setting) -> Setting:
-    """Return the PyNative trainer's value for a value under a key of the static graph."""
-    return next((own for name, own, graph in SAME if (name, graph) == (key, value)), value)
 
 
 def _matches(key: str, known: str) -> bool:

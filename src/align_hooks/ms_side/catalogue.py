@@ -79,6 +79,13 @@ PYNATIVE_HOOKS: tuple[Hook, ...] = (
     ),
     _in_step("pynative_forward", f"{GPT}:GPTModel.construct", handler="forward:wrap", asked=training, why="sees the batch"),
     _in_step(
+        "pynative_backward",
+        f"{TRAINER}:Trainer._forward_backward",
+        handler="forward:part",
+        asked=training,
+        why="keeps the loss of each micro-batch",
+    ),
+    _in_step(
         "pynative_losses",
         "mindformers.pynative.loss.loss:_NLLLossModule.construct",
         handler="forward:losses",

@@ -74,6 +74,8 @@ def pynative_refusals(settings: Settings, get: Get, ranks: int) -> Iterator[str]
             yield f"parallelism.{name} is {size} in a job of one rank; set it to 1"
     if get("lora_config") is not None:
         yield "lora_config adds parameters that no family names; take the section out of the YAML"
+    if get("model.calculate_per_token_loss"):
+        yield "model.calculate_per_token_loss gives the trainer a sum for a mean, which was not tried; take it out of the YAML"
     if get("training.rampup_batch_size") is not None:
         yield "training.rampup_batch_size changes the rows of a step, which was not tried; take it out of the YAML"
     if settings.device == "cpu" and "bfloat16" in (get("model.compute_dtype"), get("model.params_dtype")):

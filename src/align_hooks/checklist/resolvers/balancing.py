@@ -73,8 +73,10 @@ def mindformers_balancing(c: Configuration) -> Setting:
     """
     kind = text(single(value_of(c, KIND, default("moe_router_load_balancing_type") if is_new(c) else "aux_loss")))
     rows, (tensor, context) = layout.mindformers_micro_batch(c), _cuts(c)
-    if kind not in (OF_MINDFORMERS if is_new(c) else OF_MEGATRON) or not are_numbers(rows):
+    if kind not in _kinds(c) or not are_numbers(rows):
         return kind
+    if c.trainer:  # whose losses have Megatron-LM's names, and add up what tensor and context parallelism cut
+        return Balanced(1 if kind == "seq_aux_loss" else int(rows), of_step=kind == GLOBAL, kind=kind)
     if not is_new(c):
         return Balanced(int(rows), tensor if is_on(c, "parallel_config.use_seq_parallel") else 1, kind=kind)
     if kind == "gbs_aux_loss":
@@ -89,7 +91,7 @@ def balanced_edits(request: EditRequest) -> Iterator[Edits]:
     """Yield a load-balancing loss that counts among the same tokens, by its kind, the size of a micro-batch, or both."""
     of_megatron = request.candidate.side == MEGATRON
     kinds = [key for key in request.keys if key.endswith("load_balancing_type")]
-    named = [{key: kind} for key in kinds for kind in (OF_MEGATRON if of_megatron else OF_MINDFORMERS)]
+    named = [{key: kind} for key in kinds for kind in _kinds(request.candidate)]
     yield from named
     if isinstance(request.wanted, Balanced) and not request.wanted.of_step:
         rows = request.wanted.sequences
@@ -98,6 +100,11 @@ def balanced_edits(request: EditRequest) -> Iterator[Edits]:
             sizes += [{"parallel_config.use_seq_parallel": False, **size} for size in ({}, *sizes)]
         yield from sizes
         yield from ({**kind, **size} for kind in named for size in sizes)
+
+
+def _kinds(c: Configuration) -> tuple[str, ...]:
+    """Return the names of the losses that a run may have."""
+    return OF_MINDFORMERS if c.side == MINDFORMERS and is_new(c) and not c.trainer else OF_MEGATRON
 
 
 def _is_parallel(c: Configuration) -> bool:
@@ -159,13 +166,13 @@ megatron_counts.writer(no_edits)
 
 @resolver
 def mindformers_counts(c: Configuration) -> Setting:
-    """Return what MindFormers counts: choices as routed, which without bias and groups are those by scores."""
+    """Return what MindFormers counts: in the static graph choices as routed, which without bias and groups are those by scores."""
     biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias"))
     groups = mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups")(c)
     chosen = mindformers_expert_groups("moe_router_group_topk", "topk_group")(c)
-    if is_new(c) and c.unread and UNSET in (biased, groups, chosen):
+    if is_new(c) and not c.trainer and c.unread and UNSET in (biased, groups, chosen):
         return UNSET
-    return Counts.AS_ROUTED if is_new(c) and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
+    return Counts.AS_ROUTED if is_new(c) and not c.trainer and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
 
 
 mindformers_counts.writer(no_edits)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from align_hooks.comparison.stage_result import Phase
-from align_hooks.configuration.pynative import recorded_arguments
+from align_hooks.configuration.pynative import PYNATIVE, recorded_arguments
 from align_hooks.record.format.schema import Facts
 
 MINDFORMERS = "ms"
@@ -25,7 +25,8 @@ UNBALANCED = ("none", "sinkhorn", "quantile_balancing", None)
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 """Megatron-LM's auxiliary losses: over a micro-batch, over each sequence, over the batch."""
 IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "gbs_aux_loss": "global_aux_loss"}
-"""MindFormers' auxiliary loss to Megatron-LM's. Its loss over a sequence runs over all sequences of a micro-batch."""
+"""The static graph's auxiliary loss to Megatron-LM's: its loss over a sequence runs over all sequences of a micro-batch. The PyNative
+trainer's losses are Megatron-LM's, and so named."""
 MOVES_THE_BIAS = "TopkBiasBalanceCallback"
 """MindFormers' callback without which the bias of its experts stays."""
 RECOMPUTES = re.compile(r"^_(?:select_)?recompute:(?!False|None|\[\]|\{\})", re.MULTILINE)
@@ -108,7 +109,7 @@ def coefficient(facts: Facts) -> object:
 def balancing(facts: Facts) -> object:
     """Return how experts are balanced, by Megatron-LM's name."""
     kind, rows = own_balancing(facts), facts.training.micro_batch_size
-    if of_mindformers(facts):
+    if of_mindformers(facts) and facts.trainer != PYNATIVE:
         kind = IN_MINDFORMERS.get(str(kind), kind)
     # a micro-batch may be one sequence, or the whole batch
     alike = {"seq_aux_loss": 1, "global_aux_loss": facts.training.global_batch_size}

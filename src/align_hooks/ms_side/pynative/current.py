@@ -12,6 +12,8 @@ class PynativeMicroBatch:
 
     arrays: dict[str, Array]
     """``tokens``, ``labels``, ``loss_mask`` ``[rows, sequence]``, on the host."""
+    part: Tensor = None
+    """Its part of the step's loss: its mean by the number of micro-batches; None before its end."""
     token_losses: Tensor = None
     """The model's own, ``[rows · sequence]``, before the mask; None where no function shows them."""
     experts: dict[str, Tensor] = field(default_factory=dict)

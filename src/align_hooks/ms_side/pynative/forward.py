@@ -1,8 +1,8 @@
 """What a micro-batch is given, and its tokens' losses.
 
-Patch points: ``GPTModel.construct``, whose arguments the model consumes, and ``_NLLLossModule.construct``, whose output are the losses
-of the tokens before the mask, ``[rows · sequence]``, row by row. Layers for multi-token prediction call the same module before the
-model does.
+Patch points: ``GPTModel.construct``, whose arguments the model consumes, ``Trainer._forward_backward``, which returns the micro-batch's
+loss, and ``_NLLLossModule.construct``, whose output are the losses of the tokens before the mask, ``[rows · sequence]``, row by row.
+Layers for multi-token prediction call the same module before the model does.
 """
 
 import inspect
@@ -61,6 +61,15 @@ def say_hidden(session: MsSession, tokens: Array, model: Cell) -> None:
             f"model.pad_token_id is {model.pad_token_id}, which {hidden} of {tokens.size} tokens of the first micro-batch are: "
             f"attention hides them, as Megatron-LM does not; set pad_token_id: -1 where nothing is padded"
         )
+
+
+def part(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``Trainer._forward_backward``, and keep the micro-batch's part of the step's loss that it returns."""
+    result = wrapped(*args, **kwargs)
+    micro_batch = session.current.micro_batch if session.current is not None else None
+    if micro_batch is not None:
+        micro_batch.part = result.detach()
+    return result
 
 
 def losses(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import mindspore
 import numpy as np
+from mindspore.graph.api import _no_grad
 
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.objects import Tensor
@@ -96,11 +98,11 @@ class PynativeStep:
         """Return the step's scalars, at full precision."""
         session, current = self.session, self.current
         clip, norm = clip_norm(session), None if current.norm is None else number(current.norm)
-        loss, arrays = number(self.loss), self.arrays
+        arrays = self.arrays
         return {
             "step": self.step,
-            "loss": loss,
-            "objective_loss": loss,
+            "loss": self.token_mean(),
+            "objective_loss": number(self.loss),
             "valid_tokens": int((arrays["loss_mask"] > 0).sum()),
             "consumed_samples": sum(self.rows) * (self.step + 1),
             "grad_norm": norm,
@@ -115,6 +117,18 @@ class PynativeStep:
             "token_digest": session.recording.best_effort(CALLED, lambda: digest(arrays["tokens"]), ""),
             "unrecorded_inputs": sorted(session.unrecorded),
         }
+
+    def token_mean(self) -> float | None:
+        """Return the mean over the step's valid tokens, in one transfer; None where a micro-batch's loss is not known."""
+        micro_batches = self.current.micro_batches
+        weights = np.array([part.arrays["loss_mask"].sum(dtype=np.float64) for part in micro_batches])
+        if np.ptp(weights) == 0:
+            return number(self.loss)
+        if any(part.part is None for part in micro_batches):
+            return None
+        with _no_grad():
+            parts = to_numpy(mindspore.mint.stack([part.part.reshape(()) for part in micro_batches])).astype(np.float64)
+        return float((parts * weights).sum() * len(parts) / weights.sum())
 
 
 def clip_norm(session: MsSession) -> float | None:
