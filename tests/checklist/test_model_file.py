@@ -38,10 +38,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
 }
 """What the published ``config.json`` of a family has beside the sizes of its model."""
-OTHER_TRAINERS = {
-    "training:\n  steps: 10\nlr_scheduler:\n  learning_rate: 1.e-5\nmodel:\n  num_hidden_layers: 16\n": "PYNATIVE_MODE",
-    "training:\n  lr: 1.e-5\ndata:\n  cutoff_len: 4096\nparallel:\n  ep_size: 8\nmodel:\n  model_id: qwen3\n": "FSDP2",
-}
+OTHER_TRAINERS = {"training:\n  lr: 1.e-5\ndata:\n  cutoff_len: 4096\nparallel:\n  ep_size: 8\nmodel:\n  model_id: qwen3\n": "FSDP2"}
 """A YAML in the sections of another trainer, and that."""
 YAML = "use_legacy: False\npretrained_model_dir: {folder}\nmodel:\n  model_config:\n    model_type: {family}\n"
 

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from align_hooks.hooking.attach import VERSION_MODULES
 from align_hooks.hooking.hook import Hook
-from align_hooks.ms_side.catalogue import FROM_SOURCE
+from align_hooks.ms_side.catalogue import FROM_SOURCE, PYNATIVE, PYNATIVE_TRAINER
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.catalogue import CORE
@@ -30,6 +30,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 RESULTS = Path(__file__).parents[1] / "matrix" / "results"
 NEVER_RELEASED = {"mindformers": {f"1.{minor}" for minor in range(11, 20)}, "mindspore": set()}
 """Minor versions that no range can leave out shortly: after MindFormers 1.9 came 2.0."""
+OF_SLOW_TESTS = {"mindformers": {Version("2.0.0")}, "mindspore": set()}
+"""What ``tests/real/test_pynative.py`` trains by both trainers: without us it does not start, for the index lacks hyper-parallel."""
 SAMPLES = {
     **dict.fromkeys(("run", "replay_batches", "load_weights", "teacher"), "runs/a"),
     **dict.fromkeys(("seed", "deterministic", "perturb"), "1"),
@@ -136,7 +138,8 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
     results = [json.loads(path.read_text("utf-8")) for path in RESULTS.glob("mindformers-*.json")]
     proven = {Version(result["packages"][package]) for result in results if result["gap"] is None}
     assert proven
-    for text in {hook.supports for hook in MS_HOOKS if hook.package == package}:
+    proven |= OF_SLOW_TESTS[package]
+    for text in {hook.supports for hook in MS_HOOKS if hook.package == package} - {PYNATIVE}:
         assert [version for version in proven if version not in SpecifierSet(text)] == []
         minors = (f"{major}.{number}" for major in range(4) for number in range(20))
         inside = {minor for minor in minors if f"{minor}.0" in SpecifierSet(text)}
@@ -147,8 +150,10 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
 
 @in_one(HOOKS)
 def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_targets(hook: Hook) -> None:
-    """And a hook whose range leaves the installed version out does so because its trigger is gone."""
+    """And a hook whose range leaves the installed version out does so because its trigger is gone, or its trainer not yet the one tried."""
     inside, path = covers(hook), source(hook.trigger)
+    if not inside and hook.trainer == PYNATIVE_TRAINER:
+        return
     assert (path is not None) == inside, f"{hook.trigger} is {path} in a version {'inside' if inside else 'outside'} {hook.supports}"
     assert path is None or [target for target in hook.targets if target not in definitions(path)] == []
 

@@ -125,6 +125,17 @@ def test_the_static_graph_and_the_pynative_trainer_are_aligned(family: str, refe
 
 
 @pytest.mark.slow
+def test_the_static_graph_of_2_0_is_aligned(references: Made, tmp_path: Path) -> None:
+    """It rounds nothing; and without hyper-parallel, which the package index lacks, it starts only with what stands in for it."""
+    reference = references["qwen3"]
+    command = ["-m", "align_hooks.ms_side", str(frameworks.LAUNCH / "run_mindformer.py"), "--config"]
+    fed = frameworks.REHEARSAL | frameworks.fed_by(reference.path) | recording("qwen3") | {"RUN": "run", "ACTIVATIONS": ""}
+    path = {"PYTHONPATH": str(frameworks.wheel("mindformers", "2.0.0"))}
+    ended = frameworks.python(tmp_path, [*command, str(frameworks.launched("qwen3", "yaml"))], fed, path)
+    frameworks.aligned(reference.path, ended.path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", "deepseek_v3_mtp"])
 def test_what_2_0_rounds_is_found_where_it_is(family: str, references: Made) -> None:
     """MindFormers 2.0.0 rounds the hidden states to bf16 before the output layer, whatever ``compute_dtype`` says."""

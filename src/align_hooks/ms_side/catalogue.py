@@ -10,7 +10,8 @@ from align_hooks.settings import Settings
 MINDFORMERS = ">=1.3,!=1.4.*,!=1.10.*,<2.2"
 MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
 """Versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of MindFormers 1.4
-need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, needs hyper-parallel, which the package index lacks."""
+need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, imports hyper-parallel, which the package index lacks: the slow tests run
+it with :mod:`.pynative.hyper_parallel` in its place."""
 GRAPH, PYNATIVE_TRAINER = "static graph", "PyNative"
 """MindFormers' trainers."""
 PYNATIVE = ">=2.0,<2.2"
