@@ -33,10 +33,10 @@ from chosen import every, in_one, slow_but
 
 TERMS = """
 GPT-2 MindSpeed-LLM Pai-Megatron-Patch Llama epoch iteration
-Adam AdamW Ascend CANN CheckList DeepSeek-V3
+Adam AdamW PyNative Ascend CANN CheckList DeepSeek-V3
 DeepSpeed Embedding GELU GLM GMM GPU INFNAN LlamaConfig MLA Megatron Megatron-LM MindFormers MindSpore
 MoE NPU NaN NullTokenizer O0 PyTorch Q K V QKV Qwen3 RMSNorm Ring RoPE SwiGLU TopkRouterV2 True False WarmUpStableDecayLR YAML YaRN
-PyNative ChatGLM2 MFLossMonitor CheckpointMonitor TrainCallBack DynamicLossScaleUpdateCell FP32StateAdamWeightDecay adam adamw align-hooks alpaca
+ChatGLM2 MFLossMonitor CheckpointMonitor TrainCallBack DynamicLossScaleUpdateCell FP32StateAdamWeightDecay adam adamw align-hooks alpaca
 bash batch bfloat16 bias cat cell check checkpoint compare diff dropout epochs eval export flash attention float16 float32 fp16 fp8 global
 head hidden id label local logits loss lr mask masked max micro-batch norm padding per-token rank residual add retriever scaling shape
 sizes softmax strict tanh rope sigmoid silu true token tokens tokenizer type upcycling wikitext-103 z-loss yarn aux seq json run DeepSeek
