@@ -59,8 +59,20 @@ def test_experts_stand_side_by_side_and_predicting_layers_lead_to_no_norm() -> N
     assert in_order(reversed(names)) == names
     made_from = sources(names)
     assert made_from["model.layers.1.mlp"] == tuple(f"model.layers.1.mlp.experts.{expert}" for expert in range(12))
-    assert made_from["model.norm"] == ("model.layers.1",) and made_from["model.layers.2.enorm"] == ("model.layers.1",)
+    assert made_from["model.norm"] == ("model.layers.1",) and made_from["model.layers.2.enorm"] == ()
     assert all(points.is_of_experts(name) is ("experts" in name) for name in names)
+
+
+def test_predicting_layers_read_embedded_tokens_and_normalised_hidden_states() -> None:
+    """The first those of the model, each further one those of the one before it; without a norm on record, what that is made from."""
+    names = [points.EMBEDDING, "model.layers.0", points.FINAL_NORM]
+    names += [f"model.layers.{layer}.{kind}" for layer in (1, 2) for kind in ("enorm", "hnorm", "eh_proj", "shared_head.norm")]
+    made_from = sources(names)
+    assert made_from["model.layers.1.enorm"] == made_from["model.layers.2.enorm"] == (points.EMBEDDING,)
+    assert made_from["model.layers.1.hnorm"] == (points.FINAL_NORM,)
+    assert made_from["model.layers.2.hnorm"] == ("model.layers.1.shared_head.norm",)
+    assert consumers(made_from)[points.FINAL_NORM] == ("model.layers.1.hnorm",)
+    assert sources([name for name in names if name != points.FINAL_NORM])["model.layers.1.hnorm"] == ("model.layers.0",)
 
 
 def test_a_frameworks_own_names_have_a_place_too() -> None:

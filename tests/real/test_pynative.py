@@ -129,7 +129,7 @@ def test_the_static_graph_of_2_0_is_aligned(references: Made, tmp_path: Path) ->
     """It rounds nothing; and without hyper-parallel, which the package index lacks, it starts only with what stands in for it."""
     reference = references["qwen3"]
     command = ["-m", "align_hooks.ms_side", str(frameworks.LAUNCH / "run_mindformer.py"), "--config"]
-    fed = frameworks.REHEARSAL | frameworks.fed_by(reference.path) | recording("qwen3") | {"RUN": "run", "ACTIVATIONS": ""}
+    fed = frameworks.REHEARSAL | frameworks.fed_by(reference.path) | recording("qwen3") | {"RUN": "run", "ACTIVATIONS": "none"}
     path = {"PYTHONPATH": str(frameworks.wheel("mindformers", "2.0.0"))}
     frameworks.python(tmp_path, [*command, str(frameworks.launched("qwen3", "yaml"))], fed, path)
     frameworks.aligned(reference.path, tmp_path / "run")

@@ -22,6 +22,9 @@ BLOCK = "."
 """The kind of a block's output, which has the block's name."""
 BEFORE = "<"
 """The output of the block before, or of the embedding, in :attr:`PointSpec.reads`."""
+EMBEDDED, NORMALISED = "@", "^"
+"""What a predicting block reads there: the embedding of the tokens, and normalised hidden states (``multi_token_prediction.py``,
+``MultiTokenPredictionBlock.forward``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,13 @@ def sources(names: Collection[str]) -> dict[str, tuple[str, ...]]:
 
     def moved(block: str, kind: str) -> tuple[str, str]:
         """Return the block and the kind of what a point in ``block`` reads."""
-        if kind != BEFORE:
+        if kind not in (BEFORE, EMBEDDED, NORMALISED):
             return block, kind
         earlier = before[block] if block else last
+        if kind == NORMALISED:
+            return (earlier, "shared_head.norm") if earlier in predicting else ("", FINAL_NORM)
+        if kind == EMBEDDED:
+            return "", EMBEDDING
         return (earlier, BLOCK) if earlier else ("", EMBEDDING)
 
     @cache  # paths through missing points fork in every block
