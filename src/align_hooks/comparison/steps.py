@@ -160,11 +160,12 @@ def jump(context: ComparisonContext, origin: ErrorOrigin, step: int) -> Words:
     finding, pass_of = origin.finding, "_backward" if origin.finding.name.endswith(GRADIENT) else ""
     sources = terms([name.removesuffix(GRADIENT) for name in origin.made_from[:SHOWN]])
     users = sources if origin.made_from else message("activations.nothing")
+    ratio = "jump" if origin.made_from else "first"  # of points that nothing on record leads to, only their own error is known
     if finding.error is None or math.isinf(finding.limit_ratio):
         begins = message(f"activations.begins{pass_of}", name=origin.name, users=users)
         return sentences(begins, _parts(context, finding, step))
     ratios = {"times": finding.limit_ratio, "inputs": origin.inputs}
-    return sentences(message(f"activations.jump{pass_of}", name=origin.name, **ratios, users=users), _parts(context, finding, step))
+    return sentences(message(f"activations.{ratio}{pass_of}", name=origin.name, **ratios, users=users), _parts(context, finding, step))
 
 
 def _parts(context: ComparisonContext, finding: Finding, step: int) -> Message | None:

@@ -91,11 +91,20 @@ def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float
     begun = 1.0 - float(exceeding((ours[:, :BEGINNING], theirs[:, :BEGINNING]), limit, axis=1).mean())
     if (known := behind_boundaries(losses, batches, limit)) is not None:
         return LossDivergence(step, where, known, begun=begun)
+    if not are_most_kept(losses, batches[0]):
+        return LossDivergence(step, where, begun=begun)
     wrong, columns = exceeding(losses, limit, axis=1), exceeding(losses, limit, axis=0)
     # a fault of far positions (a window of the attention) or single tokens is in the rows that happen to have these
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
         return LossDivergence(step, where, some(wrong), shift(losses, limit), begun=begun)
     return LossDivergence(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
+
+
+def are_most_kept(losses: Losses, batch: Batch) -> bool:
+    """Return whether of each row's tokens enough are compared to say that it agrees, and not left out for their other experts."""
+    mask, kept = batch.loss_mask, counts(losses).sum(axis=1)
+    counted = losses[0].shape[1] if mask is None or mask.shape != losses[0].shape else (mask > 0).sum(axis=1)
+    return bool((kept >= MANY * counted).all())
 
 
 def shift(losses: Losses, limit: float) -> float | None:

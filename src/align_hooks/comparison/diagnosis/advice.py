@@ -16,6 +16,7 @@ from align_hooks.comparison.verdict import Blame, Suspect
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
 from align_hooks.record.format.rows import ScalarRow
+from align_hooks.record.format.terms import NAMED
 
 CLEAR = 100
 """Times its limit at which no measured limit makes an error rounding."""
@@ -127,6 +128,8 @@ class Situation:
     def suspect(self) -> Argument:
         """Return what to mend; a number of a step is no such thing, and what several suspects have in common has no name."""
         name = self.suspects[0].name if self.suspects else ""
+        if name in NAMED:
+            return message(f"loss_terms.{name}")
         return name if name and name not in ScalarRow.__struct_fields__ else message("next.what_differs")
 
     @property

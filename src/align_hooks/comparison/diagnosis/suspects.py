@@ -16,6 +16,7 @@ from align_hooks.comparison.stage_result import ErrorOrigin, FaultLocation, Stag
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Suspect
 from align_hooks.messages import Message, Side, message
+from align_hooks.record.format.terms import PREDICTION
 
 ONE_SIDED = (AffectedRows.RANK, AffectedRows.MICRO_BATCH, AffectedRows.SOME)
 """Rows that no setting of the model singles out."""
@@ -45,7 +46,8 @@ def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
     ordered = [*drawn, *patterns, *settings] if settled or seen.divergence.shift is not None else [*settings, *drawn, *patterns]
     ordered += routed
     if place is not FaultLocation.NORMALISATION:
-        ordered[len(settings) : len(settings)] = [Suspect(origin.name, origin.name) for origin in origins_of(seen, place)]
+        origins = (Suspect(origin.name, origin.name) for origin in origins_of(seen, place))
+        ordered[len(settings) : len(settings)] = [*own_terms(seen, shown), *origins]
     tensors: list[str] = []
     wrong = [finding.name for finding in seen.wrong]
     if place is FaultLocation.GRADIENTS and seen.boundary is not None:
@@ -59,6 +61,14 @@ def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
     for suspected in (*ordered, *(Suspect(name, name) for name in tensors)):
         unique.setdefault(suspected.name or suspected.what, suspected)
     return tuple(unique.values()) or shown
+
+
+def own_terms(seen: Observations, shown: Sequence[Suspect]) -> list[Suspect]:
+    """Return the terms of the loss that differ first of all: no value before them does.
+
+    The loss of a predicting layer may differ by the layer, which its points alone clear."""
+    cleared = seen.status(registry.activations) is Status.SAME
+    return [one for one in shown if seen.first.stage is registry.loss_terms and (cleared or one.name != PREDICTION)]
 
 
 def origins_of(seen: Observations, place: FaultLocation) -> tuple[ErrorOrigin, ...]:

@@ -9,7 +9,7 @@ from align_hooks.comparison.findings import judged, steps_text
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message
-from align_hooks.record.format.terms import AUXILIARY, INDEXER, PREDICTION
+from align_hooks.record.format.terms import NAMED
 
 
 @stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)
@@ -26,7 +26,7 @@ def loss_terms(context: ComparisonContext) -> StageResult | None:
     for ours, theirs in exact:
         limit = context.noise.limits("loss_terms", ours.step, pair.limits.gradient)
         for term in distances.of_terms(ours, theirs):
-            known = term.name in (AUXILIARY, PREDICTION, INDEXER)
+            known = term.name in NAMED
             what = at_step(message(f"loss_terms.{term.name}") if known else term.name, ours.step)
             values = term.reference, term.candidate
             by = {"name": term.name, "step": ours.step, "quantity": Metric.LOSS, "scale": term.scale}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 AUXILIARY, PREDICTION, INDEXER = "auxiliary", "multi_token_prediction", "sparse_attention_indexer"
 """The load balance of experts, the prediction of further tokens, and what teaches an indexer attention's scores; each times its
 coefficient."""
+NAMED = (AUXILIARY, PREDICTION, INDEXER)
+"""The terms that reports know."""
 
 
 def whole(parts: Iterable[Mapping[str, float] | None]) -> dict[str, float] | None:

@@ -27,8 +27,8 @@ def router_detached(fault: Fault) -> bool:
 
 @Hypothesis("auxiliary_loss", GRADIENTS, settings=BALANCING).by(Grounds.BRANCH)
 def auxiliary_loss(fault: Fault) -> bool:
-    """Gradients agree from the output back to experts, and differ from their router on."""
-    return fault.seen.starts_at_routers
+    """Gradients agree from the output back to experts, and differ from their router on, whose logits such a loss pulls."""
+    return fault.seen.starts_at_routers or (fault.is_at("mlp.gate") and fault.seen.is_balanced)
 
 
 @Hypothesis("prediction_loss", GRADIENTS, settings=PREDICTION).by(Grounds.BRANCH)
