@@ -34,6 +34,12 @@ def described(one: Session, steps: range, made: int = 0) -> Session:
     return one
 
 
+def caused(error: Exception, by: Exception) -> Exception:
+    """An error that was raised of another."""
+    error.__cause__ = by
+    return error
+
+
 ENDS: dict[str, tuple[int, Callable[[Session], HowEnded] | None, str]] = {
     "all steps": (3, None, "finished"),
     "no step": (0, None, "ended early: 0 of 3 planned steps were made"),
@@ -42,6 +48,10 @@ ENDS: dict[str, tuple[int, Callable[[Session], HowEnded] | None, str]] = {
     "an error of two lines": (
         *(1, lambda one: failure(one, 1, ValueError("bad value\nand more"))),
         "failed: the script ended with ValueError: bad value",
+    ),
+    "an error in a framework's words": (
+        *(1, lambda one: failure(one, 1, caused(RuntimeError("Error in training step 0."), NotImplementedError("no kernel")))),
+        "failed: the script ended with RuntimeError: Error in training step 0. (NotImplementedError: no kernel)",
     ),
     "a code": (1, lambda one: failure(one, 7, None), "failed: the script ended with exit code 7"),
     "Ctrl-C": (1, lambda one: failure(one, 130, KeyboardInterrupt()), "interrupted at step 6 (SIGINT)"),

@@ -34,8 +34,8 @@ def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> 
 
 def can_be_changed(comparison: ComparisonResult, unequal: Sequence[Finding]) -> list[Finding]:
     """Return the differing settings that the candidate can change."""
-    side = str(comparison.sides[-1].facts.side) if comparison.sides else ""
-    return [finding for finding in unequal if can_be_given(finding.name, side)]
+    candidate = comparison.sides[-1:]
+    return [finding for finding in unequal if all(can_be_given(finding.name, one.facts) for one in candidate)]
 
 
 def of_checklist(checklist: Checklist, suspected: Collection[str] = ()) -> Box:

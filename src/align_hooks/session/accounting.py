@@ -22,7 +22,10 @@ def failure(session: Session, code: int, error: BaseException | None) -> HowEnde
         return HowEnded("interrupted", step=next_step if session.step is None else session.step)
     if error is None:
         return HowEnded("failed_with_code", code=code)
-    text, where = in_a_line(error), place_of(error)
+    text, inner = in_a_line(error), error
+    while inner.__cause__ is not None:  # a framework's loop hides under its own words what failed in a step
+        inner = inner.__cause__
+    text, where = f"{text} ({in_a_line(inner)})" if inner is not error else text, place_of(inner)
     return HowEnded("failed_at", error=text, where=where) if where else HowEnded("failed_with_error", error=text)
 
 

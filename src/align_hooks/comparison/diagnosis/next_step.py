@@ -63,7 +63,7 @@ def make_of_the_family(now: Situation, stranger: Side) -> Advice:
 
 def of_settings(now: Situation) -> Advice | None:
     """Return what to do where a setting of the model is suspected."""
-    if now.suspects[:1] and now.suspects[0].name == MICRO_BATCH and not can_be_given(MICRO_BATCH, str(now.pair.candidate.facts.side)):
+    if now.suspects[:1] and now.suspects[0].name == MICRO_BATCH and not can_be_given(MICRO_BATCH, now.pair.candidate.facts):
         return Advice(message("next.whole_batch", at_once=now.pair.candidate.facts.training.micro_batch_size))
     if not {suspect.name for suspect in now.suspects} & {finding.name for finding in now.context.settings}:
         return None

@@ -8,7 +8,8 @@ from dataclasses import replace
 from align_hooks.comparison.finding import Finding, Metric, Named, Value
 from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.metrics.measures import relative_difference
-from align_hooks.comparison.settings.arguments import ARGUMENTS
+from align_hooks.comparison.settings.arguments import ARGUMENTS, of_mindformers
+from align_hooks.configuration.pynative import PYNATIVE
 from align_hooks.messages import Argument, Message, all_of, message, terms
 from align_hooks.names.blocks import PADDING
 from align_hooks.quantities.weights import NEAREST, NO_FAMILY, not_compared
@@ -114,9 +115,10 @@ def listed(names: Sequence[str]) -> Message | str:
     return message("names.and_more", name=names[0], count=len(names) - 1) if len(names) > 1 else names[0]
 
 
-def can_be_given(name: str, side: str) -> bool:
-    """Return whether a run of a side's framework can be given another value of a setting."""
-    return name != FAMILY and not (name == MICRO_BATCH and side == "ms")  # MindFormers takes all rows of a batch at once
+def can_be_given(name: str, facts: Facts) -> bool:
+    """Return whether a run like one can be given another value of a setting."""
+    at_once = of_mindformers(facts) and facts.trainer != PYNATIVE  # the static graph takes all rows of a batch
+    return name != FAMILY and not (name == MICRO_BATCH and at_once)
 
 
 def presence(in_reference: bool) -> tuple[Value, Value]:
