@@ -125,6 +125,15 @@ def test_the_static_graph_and_the_pynative_trainer_are_aligned(family: str, refe
 
 
 @pytest.mark.slow
+def test_a_loss_made_in_chunks_is_aligned_without_token_losses(routed: Made) -> None:
+    """Only the predicting layer's loss makes those of tokens, and they are not taken for the model's."""
+    reference = routed["deepseek_v3_mtp"]
+    candidate = trained("deepseek_v3_mtp", reference, change={"model.chunk_loss_num": 4})
+    frameworks.aligned(reference.path, candidate.path)
+    assert candidate.batch(0).token_losses is None
+
+
+@pytest.mark.slow
 def test_the_static_graph_of_2_0_is_aligned(references: Made, tmp_path: Path) -> None:
     """It rounds nothing; and without hyper-parallel, which the package index lacks, it starts only with what stands in for it."""
     reference = references["qwen3"]

@@ -76,8 +76,13 @@ def of_model(model: Model, vocabulary: int) -> Iterator[CellPoint]:
     rows = int(core.vocab_size)
     for which, name in enumerate((*heads, points.LOGITS)):
         yield CellPoint(core.output_layer, (View(name, (rows,), 0, vocabulary),), every=calls, which=which)
-    if (nll := getattr(core.loss, "nll_loss", None)) is not None:
+    if not is_chunked(core) and (nll := getattr(core.loss, "nll_loss", None)) is not None:
         yield CellPoint(nll, whole(points.TOKEN_LOSSES, 1), by_position=False, every=calls, which=len(predicting))
+
+
+def is_chunked(core: Cell) -> bool:
+    """Return whether a GPTModel makes its loss chunk by chunk, and the loss of no token by itself: only predicting layers' is made then."""
+    return int(getattr(core, "chunk_loss_num", None) or 1) > 1
 
 
 def of_predicting(layer: Cell, name: str, config: ModelConfig) -> Iterator[CellPoint]:

@@ -6,12 +6,16 @@ Layers for multi-token prediction call the same module before the model does.
 """
 
 import inspect
+from collections.abc import Sequence
 
+import mindspore
 import numpy as np
+from mindspore.graph.api import _no_grad
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.objects import Cell, Tensor
+from align_hooks.ms_side.pynative.cell_points import is_chunked
 from align_hooks.ms_side.pynative.current import PynativeMicroBatch
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
@@ -29,9 +33,11 @@ def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwar
     given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
     arrays = consumed(given, instance)
     current.micro_batches.append(PynativeMicroBatch(arrays))
-    if session.made == 0:
+    if session.made == 0 and len(current.micro_batches) == 1:
         session.see_unrecorded(name for name, value in given.items() if value is not None and name not in RECORDED)
         say_hidden(session, arrays["tokens"], instance)
+        if is_chunked(instance) and session.recording.wants(BATCHES):
+            session.say("model.chunk_loss_num makes no token's own loss, so token losses are not recorded; set it to 1 to have them")
     return wrapped(*args, **kwargs)
 
 
@@ -76,6 +82,21 @@ def losses(session: MsSession, wrapped: Function, instance: Instance, args: Args
     """Call the negative log likelihood, and keep its output: the model's own comes last."""
     result = wrapped(*args, **kwargs)
     micro_batch = session.current.micro_batch if session.current is not None else None
-    if session.step is not None and micro_batch is not None and session.recording.wants(BATCHES):
+    made = session.model is not None and not is_chunked(session.model.core)
+    if made and session.step is not None and micro_batch is not None and session.recording.wants(BATCHES):
         micro_batch.token_losses = result.detach()
     return result
+
+
+def token_mean(micro_batches: Sequence[PynativeMicroBatch], loss: Tensor) -> float | None:
+    """Return the mean loss of a step's valid tokens, in one transfer; None where a micro-batch's is not known.
+
+    ``loss`` is the mean of the micro-batches' means, which is the same where each has as many."""
+    weights = np.array([each.arrays["loss_mask"].sum(dtype=np.float64) for each in micro_batches])
+    if np.ptp(weights) == 0:
+        return number(loss)
+    if any(each.part is None for each in micro_batches):
+        return None
+    with _no_grad():
+        parts = to_numpy(mindspore.mint.cat([each.part.reshape((1,)) for each in micro_batches])).astype(np.float64)
+    return float((parts * weights).sum() * len(parts) / weights.sum())

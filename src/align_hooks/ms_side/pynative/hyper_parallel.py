@@ -1,6 +1,6 @@
 """A stand-in for ``hyper_parallel`` on a machine with no accelerator, where the package is not installed.
 
-MindFormers' PyNative trainer imports some sixty of its names, and on one card uses three: ``DTensor`` and ``HSDPModule``, to test objects
+MindFormers' PyNative trainer imports some sixty of its names, and on one card uses four: ``DTensor`` and ``HSDPModule``, to test objects
 against, ``SkipDTensorDispatch``, a context, and ``enable_mindspore_backward_compat``, which gives tensors ``backward`` and ``grad`` by
 MindSpore's own ``run_backward`` (``hyper_parallel/platform/mindspore/autograd_compat.py``). Every other name is an empty class.
 """

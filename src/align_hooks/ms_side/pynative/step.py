@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import mindspore
 import numpy as np
-from mindspore.graph.api import _no_grad
 
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
 from align_hooks.ms_side.pynative.current import PynativeStepValues
+from align_hooks.ms_side.pynative.forward import token_mean
 from align_hooks.ms_side.pynative.sparse import chosen
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
@@ -101,7 +100,7 @@ class PynativeStep:
         arrays = self.arrays
         return {
             "step": self.step,
-            "loss": self.token_mean(),
+            "loss": token_mean(self.current.micro_batches, self.loss),
             "objective_loss": number(self.loss),
             "valid_tokens": int((arrays["loss_mask"] > 0).sum()),
             "consumed_samples": sum(self.rows) * (self.step + 1),
@@ -117,18 +116,6 @@ class PynativeStep:
             "token_digest": session.recording.best_effort(CALLED, lambda: digest(arrays["tokens"]), ""),
             "unrecorded_inputs": sorted(session.unrecorded),
         }
-
-    def token_mean(self) -> float | None:
-        """Return the mean over the step's valid tokens, in one transfer; None where a micro-batch's loss is not known."""
-        micro_batches = self.current.micro_batches
-        weights = np.array([part.arrays["loss_mask"].sum(dtype=np.float64) for part in micro_batches])
-        if np.ptp(weights) == 0:
-            return number(self.loss)
-        if any(part.part is None for part in micro_batches):
-            return None
-        with _no_grad():
-            parts = to_numpy(mindspore.mint.stack([part.part.reshape(()) for part in micro_batches])).astype(np.float64)
-        return float((parts * weights).sum() * len(parts) / weights.sum())
 
 
 def clip_norm(session: MsSession) -> float | None:

@@ -1,0 +1,154 @@
+"""The PyNative trainer's parts that need no training: operators of a rehearsal, the choice of sparse attention, the loss of a step."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import mindspore
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mindspore import Tensor, mint
+
+from align_hooks.ms_side.pynative import operators
+from align_hooks.ms_side.pynative.current import PynativeMicroBatch
+from align_hooks.ms_side.pynative.forward import token_mean
+from align_hooks.ms_side.pynative.hyper_parallel import StandIn
+from align_hooks.ms_side.pynative.sparse import chosen
+
+
+@pytest.fixture(autouse=True, scope="module")
+def eager() -> Iterator[None]:
+    """Operators one by one, as the trainer runs them."""
+    mode = mindspore.get_context("mode")
+    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
+    yield
+    mindspore.set_context(mode=mode)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def numpy_softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    raised = np.exp(x.astype(np.float64) - x.max(axis=axis, keepdims=True))
+    return raised / raised.sum(axis=axis, keepdims=True)
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x.astype(np.float64)))
+
+
+def rms(x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.square(x.astype(np.float64)).mean(axis=-1, keepdims=True) + 1e-6)
+
+
+OPERATORS, FUNCTIONS = ({name: twin for name, (twin, _) in table.items()} for table in (operators.OPERATORS, operators.FUNCTIONS))
+X = numbers(4, 6)
+TWINS: Mapping[str, tuple[Callable[[Tensor], Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "softmax": (lambda x: operators.softmax(x, dim=-1), numpy_softmax),
+    "silu": (operators.silu, silu),
+    "swiglu": (operators.swiglu, lambda x: silu(x[:, :3]) * x[:, 3:]),
+    "rms_norm": (lambda x: operators.rms_norm(x, mint.ones(6, dtype=mindspore.float32))[0], rms),
+    "exp": (OPERATORS["exp"], np.exp),
+    "log": (lambda x: OPERATORS["log"](x * x + 1), lambda x: np.log(x * x + 1)),
+    "sigmoid": (OPERATORS["sigmoid"], lambda x: silu(x) / x),
+    "cos": (OPERATORS["cos"], np.cos),
+    "sin": (OPERATORS["sin"], np.sin),
+    "softplus": (FUNCTIONS["softplus"], lambda x: np.log1p(np.exp(x))),
+    "split": (
+        lambda x: mint.cat([part * (index + 1) for index, part in enumerate(operators.split(x, [1, 2, 3], 1))], 1),
+        lambda x: np.concatenate([x[:, :1], 2 * x[:, 1:3], 3 * x[:, 3:]], 1),
+    ),
+    "roll": (lambda x: operators.roll(x, -1, 1), lambda x: np.roll(x, -1, 1)),
+    "stack": (lambda x: operators.stack([x, x * 2], 1), lambda x: np.stack([x, x * 2], 1)),
+    "norm": (lambda x: operators.norm(x, dim=1), lambda x: np.linalg.norm(x, axis=1)),
+    "outer": (lambda x: OPERATORS["outer"](x[0], x[1]), lambda x: np.outer(x[0], x[1])),
+    "topk": (lambda x: operators.topk(x, 2)[0], lambda x: np.sort(x, axis=-1)[:, :-3:-1]),
+    "addcmul": (lambda x: OPERATORS["addcmul"](x, x, x, value=2), lambda x: x + 2 * x * x),
+}
+"""Name to a twin, and to the same in NumPy, ``[4, 6]`` to whatever it makes."""
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_twin_makes_what_numpy_makes(name: str) -> None:
+    twin, plain = TWINS[name]
+    np.testing.assert_allclose(twin(Tensor(X)).asnumpy(), plain(X), rtol=3e-7, atol=3e-7)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_gradient_of_a_twin_is_the_slope(name: str) -> None:
+    """Of a sum with random weights: along a random direction, by central differences in fp64."""
+    twin, plain = TWINS[name]
+    weights = np.random.default_rng(5).standard_normal(plain(X).shape)
+    gradient = mindspore.grad(lambda x: (twin(x) * Tensor(weights.astype(np.float32))).sum())(Tensor(X)).asnumpy()
+    along, by = np.random.default_rng(6).standard_normal(X.shape), 1e-4
+    ahead, behind = ((plain(X + sign * by * along) * weights).sum() for sign in (1, -1))
+    assert (gradient * along).sum() == pytest.approx((ahead - behind) / (2 * by), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("add_", X + 2), ("sub_", X - 2), ("mul_", X * 2), ("div_", X / 2), ("fill_", np.full_like(X, 2))]
+)
+def test_what_is_done_in_place_is_done(name: str, value: np.ndarray) -> None:
+    twin, _ = operators.IN_PLACE[name]
+    for own in (Tensor(X.copy()), mindspore.Parameter(Tensor(X.copy()))):
+        twin(own, 2.0 if name == "fill_" else Tensor(np.float32(2)))  # type: ignore[operator]
+        np.testing.assert_allclose(own.asnumpy(), value, rtol=1e-6)
+
+
+def test_every_twin_has_an_original_and_a_reason() -> None:
+    """What it stands in for is there to be replaced, but where it says that a newer MindSpore has it."""
+    for owner, name, _, why in operators.twins():
+        assert why and (hasattr(owner, name) or why == operators.OF_NEWER), f"{owner}.{name}"
+
+
+@given(st.integers(1, 4).flatmap(lambda count: st.tuples(st.just(count), st.integers(count, 9), st.randoms(use_true_random=False))))
+def test_masked_positions_of_a_choice_are_the_lowest_that_are_free(case: tuple[int, int, Any]) -> None:
+    count, keys, random = case
+    order = [random.sample(range(keys), count) for _ in range(5)]
+    seen = [random.randint(0, count) for _ in order]
+    scores = [[0.0] * visible + [-1e30] * (count - visible) for visible in seen]
+    made = chosen(Tensor(np.array([order], np.int32)), Tensor(np.array([scores], np.float32)))
+    assert made.shape == (1, 5, count) and made.dtype == np.int16
+    for row, positions, visible in zip(made[0].tolist(), order, seen, strict=True):
+        kept = set(positions[:visible])
+        free = [key for key in range(keys) if key not in kept][: count - visible]
+        assert row == sorted(kept | set(free))
+
+
+@pytest.mark.parametrize(
+    ("masks", "parts", "mean"),
+    [
+        ([[1, 1], [1, 1]], [3.0, 1.0], 4.0),
+        ([[1, 1], [1, 0]], [3.0, 1.0], 14 / 3),
+        ([[1, 1], [0, 0]], [3.0, 0.0], 6.0),
+        ([[0, 0], [0, 0]], [0.0, 0.0], 0.0),
+        ([[1, 1], [1, 0]], [3.0, None], None),
+    ],
+)
+def test_a_loss_weighs_every_token_alike(masks: list[list[int]], parts: list[float | None], mean: float | None) -> None:
+    """Of micro-batches whose means are twice their parts of the loss that the trainer prints."""
+    micro_batches = [
+        PynativeMicroBatch({"tokens": np.ones((1, 2)), "loss_mask": np.array([mask], np.float32)}, None if part is None else tensor(part))
+        for mask, part in zip(masks, parts, strict=True)
+    ]
+    assert token_mean(micro_batches, tensor(sum(part or 0 for part in parts))) == (None if mean is None else pytest.approx(mean))
+
+
+def tensor(number: float) -> Tensor:
+    return Tensor(np.float32(number))
+
+
+def test_what_stands_in_for_hyper_parallel_has_every_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that nothing is an instance of, the same in every module; an import of anything else is not answered."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, StandIn()])
+    for name in ("hyper_parallel", "hyper_parallel.core", "hyper_parallel.core.dtensor"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    core, inner = (importlib.import_module(f"hyper_parallel.{name}") for name in ("core", "core.dtensor"))
+    assert core.DTensor is inner.DTensor and not isinstance(tensor(1), inner.DTensor)
+    assert StandIn().find_spec("hyper_parallels", None) is None
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("hyper_parallels")
