@@ -100,9 +100,10 @@ def test_what_is_done_in_place_is_done(name: str, value: np.ndarray) -> None:
 
 
 def test_every_twin_has_an_original_and_a_reason() -> None:
-    """What it stands in for is there to be replaced, but where it says that a newer MindSpore has it."""
+    """Functions that it stands in for are there to be replaced; methods, and what a newer MindSpore has, may be added."""
     for owner, name, _, why in operators.twins():
-        assert why and (hasattr(owner, name) or why == operators.OF_NEWER), f"{owner}.{name}"
+        added = owner in (Tensor, mindspore.Parameter) or why == operators.OF_NEWER
+        assert why and (hasattr(owner, name) or added), f"{owner}.{name}"
 
 
 @given(st.integers(1, 4).flatmap(lambda count: st.tuples(st.just(count), st.integers(count, 9), st.randoms(use_true_random=False))))
