@@ -29,9 +29,13 @@ MARK = ".demo"
 INJECTED = 3
 FAMILIES = {
     "graph": {file.stem: file for file in (HERE / "llama.yaml", *sorted((HERE / "families").glob("*.yaml")))},
-    "pynative": {file.stem: file for file in sorted((HERE / "families" / "pynative").glob("*.yaml"))},
+    "pynative": {
+        file.stem: file
+        for file in sorted((HERE / "families" / "pynative").glob("*.yaml"))
+        if (HERE / "families" / f"{file.stem}.args").exists()
+    },
 }
-"""Trainer to the name of each family and the YAML of its model."""
+"""Trainer to the name of each family that Megatron-LM trains too, and the YAML of its model."""
 MODE = {"graph": (), "pynative": ("--mode", "1")}
 EVERYTHING = {"BATCHES": "all", "LOCAL_NORMS": "all", "GRADIENTS": "all", "WEIGHTS": "all"}
 ALWAYS = {"DEVICE": "cpu", "SEED": "42", "DETERMINISTIC": "1", "RUN_EXISTS": "replace"}

@@ -13,7 +13,7 @@ from align_hooks.configuration.values import Value
 from align_hooks.messages import rendered
 
 FAMILIES = Path(__file__).parents[2] / "launch" / "families"
-OWN = sorted(path.stem for path in (FAMILIES / "pynative").glob("*.yaml"))
+OWN = sorted(path.stem for path in (FAMILIES / "pynative").glob("*.yaml") if (FAMILIES / f"{path.stem}.args").exists())
 ALWAYS_DIFFER = {"init_method_std", "initial_scale_of_output_projections"}
 """Rows of first weights, which this trainer draws in one way whatever its YAML says."""
 

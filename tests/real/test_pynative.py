@@ -125,6 +125,23 @@ def test_the_static_graph_and_the_pynative_trainer_are_aligned(family: str, refe
 
 
 @pytest.mark.slow
+def test_a_deepseek_v4_is_recorded_and_its_choices_are_replayed(references: Made) -> None:
+    """Of experts, and of the positions that sparse attention sees; both runs on the tokens of another model."""
+    batches = {"REPLAY_BATCHES": f"{references['qwen3'].path}@0-2", "LOAD_WEIGHTS": None}
+    own = trained("deepseek_v4", references["qwen3"], ROUTING="all", **batches)
+    assert {"model.layers.1.self_attn.q_a_proj", "model.layers.3.mlp", "model.norm", "lm_head"} <= set(own.activations(0).names)
+    assert own.scalars()[0]["terms"]["sparse_attention_indexer"] > 0
+    indexers = [name for name in own.routing(0) if name.endswith(".indexer")]
+    assert indexers and {np.asarray(own.routing(0)[name]).shape for name in indexers} == {(4, 128, 16)}
+    other = trained("deepseek_v4", references["qwen3"], ROUTING="all", **batches, SEED="7")
+    led = trained("deepseek_v4", references["qwen3"], ROUTING="all", **batches, SEED="7", REPLAY_ROUTING=f"{own.path}@0-2")
+    for name in set(own.routing(0)) - {"model.layers.0.mlp.gate"}:  # a hash layer's choice follows from the tokens and its table
+        wanted = np.asarray(own.routing(0)[name])
+        assert (np.asarray(other.routing(0)[name]) != wanted).any()
+        assert np.array_equal(np.asarray(led.routing(0)[name]), wanted)
+
+
+@pytest.mark.slow
 def test_a_loss_made_in_chunks_is_aligned_without_token_losses(routed: Made) -> None:
     """Only the predicting layer's loss makes those of tokens, and they are not taken for the model's."""
     reference = routed["deepseek_v3_mtp"]
