@@ -71,6 +71,7 @@ class Pattern(Enum):
     MOMENTS_EMPTIED = "an optimizer's moments are empty after updates"
     SOME_UPDATES = "updates of few tensors follow no formula"
     UPDATES_SCALED = "every update is off by one factor"
+    GRADIENTS_KEPT = "gradients have those of the step before in them"
 
 
 class Unit(Enum):

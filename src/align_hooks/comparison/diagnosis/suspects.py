@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from align_hooks.comparison.data.token_losses import AffectedRows
 from align_hooks.comparison.diagnosis.observations import LEADING, Observations, router_of
-from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.finding import Finding, Pattern
 from align_hooks.comparison.settings.recorded import FAMILY, listed
 from align_hooks.comparison.stage_result import ErrorOrigin, FaultLocation, StageResult, Status
 from align_hooks.comparison.stages import registry
@@ -38,7 +38,8 @@ def suspects(seen: Observations, place: FaultLocation) -> tuple[Suspect, ...]:
     if place not in (FaultLocation.FORWARD, FaultLocation.STATE, FaultLocation.NORMALISATION, FaultLocation.GRADIENTS):
         of_users = seen.own_optimizers.items() if place in OF_UPDATES else ()
         optimizers = (Suspect(message("blame.own_optimizer", side=side, type=kind), kind) for side, kind in of_users)
-        return (*optimizers, *settings, *shown)
+        kept = in_common(seen.first) if seen.first.pattern is Pattern.GRADIENTS_KEPT else ()
+        return (*kept, *optimizers, *settings, *shown)
     drawn = [Suspect(seen.drawn.words)] if place is FaultLocation.STATE and seen.drawn is not None else []
     patterns = [*in_common(seen.first), *in_common(seen.tensors), *without_gradient(seen.gone)]
     routed = shown if seen.first.stage in (registry.routing, registry.loss_terms) else ()

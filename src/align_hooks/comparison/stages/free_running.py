@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric
+from align_hooks.comparison.finding import Finding, Metric, Pattern
 from align_hooks.comparison.findings import keep_worst
+from align_hooks.comparison.patterns.kept_gradients import kept_gradients
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
@@ -45,6 +46,8 @@ def free_running(context: ComparisonContext) -> StageResult:
     compared = terms(message("free_running.compared", kind=kind, count=count) for kind, count in counts.items())
     short = message("short.free_running", count=max(counts.values()), kinds=len(counts))
     result = drifting(context, free_running, compared, exact, free, short)
+    if result.status is Status.DIFFERENT:
+        result = result.with_common(kept_gradients(pair.runs, pair.known(Metric.GRADIENTS)), Pattern.GRADIENTS_KEPT)
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result

@@ -15,6 +15,7 @@ BIAS = ("moe_router_bias_update_rate", "*e_score_correction_bias")
 NAMED = (
     Hypothesis("rate_schedule", CONFIGURATION, settings=("learning rate", HyperParameter.LEARNING_RATE)),
     Hypothesis("moments_emptied", OPTIMIZER, patterns=(Pattern.MOMENTS_EMPTIED,), advice=read_or_mend),
+    Hypothesis("gradients_not_cleared", OF_UPDATES, patterns=(Pattern.GRADIENTS_KEPT,), source="field", advice=read_or_mend),
     Hypothesis("bias_of_experts", OPTIMIZER, settings=BIAS),
     Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
     Hypothesis("update_formula", OPTIMIZER, settings=(Term.FORMULA,)),
