@@ -119,14 +119,18 @@ def pynative(
     *,
     family: str = "qwen3",
     version: str = "2.1.0",
+    mindspore: str = "",
     script: Path = LAUNCH / "run_mindformer.py",
     change: Mapping[str, object] | None = None,
     **variables: object,
 ) -> Ended:
-    """Train with the PyNative trainer of a version of MindFormers; ``change`` sets keys of the ``family``'s YAML."""
+    """Train with the PyNative trainer of a version of MindFormers, on the environment's MindSpore unless another is named.
+
+    ``change`` sets keys of the ``family``'s YAML."""
     config = changed(launched(f"pynative/{family}", "yaml"), {"training.steps": STEPS, **(change or {})}, where)
     command = ["-m", "align_hooks.ms_side", str(script), "--config", str(config), "--mode", "1"]
-    return python(where, command, REHEARSAL | variables, {"PYTHONPATH": str(wheel("mindformers", version))})
+    wheels = [wheel("mindformers", version), *([wheel("mindspore", mindspore)] if mindspore else [])]
+    return python(where, command, REHEARSAL | variables, {"PYTHONPATH": os.pathsep.join(map(str, wheels))})
 
 
 def changed(file: Path, change: Mapping[str, object], where: Path) -> Path:
