@@ -227,7 +227,10 @@ def find_points(session: MsSession) -> list[CellPoint]:
         return []
     if model.built is None:
         raise RefusedRun(f"{PREFIX}ACTIVATIONS: points are known of PyNative's GPTModel, this is {type(model.network).__name__}; unset it")
-    every = list(of_model(model, parameters.dims.vocabulary))
+    try:
+        every = list(of_model(model, parameters.dims.vocabulary))
+    except AttributeError as error:
+        raise RefusedRun(f"{PREFIX}ACTIVATIONS: a part of this model is not built as those that were tried ({error}); unset it") from None
     session.refuse_unmatched({view.name for point in every for view in point.views})
     wanted = points.chosen(settings.patterns(FILTER).parts or ("*",)) if settings.steps(ACTIVATIONS) else lambda name: False
     forces = session.teacher.forces if session.teacher is not None else lambda name: False
