@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.configuration.values import ConfigurationError
-from align_hooks.configuration.yaml_files import leaves
+from align_hooks.configuration.yaml_files import parsed
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
@@ -83,7 +83,8 @@ def sections_in(config: object) -> list[str]:
     """Return the sections in what the trainer is given: the path of a YAML, or its dict."""
     if isinstance(config, str):
         with contextlib.suppress(OSError, ConfigurationError):  # which the trainer itself reports
-            return list(dict.fromkeys(key.partition(".")[0] for key in leaves(Path(config).read_text(), config)))
+            with parsed(Path(config).read_text(), config) as (_, node):
+                return [key.value for key, _ in node.value] if node is not None and node.id == "mapping" else []
     return list(map(str, config)) if isinstance(config, dict) else []
 
 
