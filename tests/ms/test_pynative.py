@@ -1,8 +1,10 @@
 """The PyNative trainer's parts that need no training: operators of a rehearsal, the choice of sparse attention, the loss of a step."""
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore
@@ -16,7 +18,8 @@ from align_hooks.ms_side.pynative import operators
 from align_hooks.ms_side.pynative.current import PynativeMicroBatch
 from align_hooks.ms_side.pynative.forward import token_mean
 from align_hooks.ms_side.pynative.hyper_parallel import StandIn
-from align_hooks.ms_side.pynative.sparse import chosen
+from align_hooks.ms_side.pynative.sparse import choose, chosen
+from align_hooks.replay.routing import Router
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -118,6 +121,28 @@ def test_masked_positions_of_a_choice_are_the_lowest_that_are_free(case: tuple[i
         kept = set(positions[:visible])
         free = [key for key in range(keys) if key not in kept][: count - visible]
         assert row == sorted(kept | set(free))
+
+
+def test_recorded_positions_take_the_place_of_an_indexers_own_which_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their own scores; in a step that is not replayed the indexer chooses."""
+    monkeypatch.setattr(Tensor, "detach", lambda own: own, raising=False)  # the trainer adds it
+    scores = Tensor(np.random.default_rng(0).standard_normal((2, 3, 8)).astype(np.float32))
+    given = np.random.default_rng(1).permuted(np.tile(np.arange(8, dtype=np.int16), (2, 3, 1)), axis=2)[..., :2]
+    micro_batch = PynativeMicroBatch({"tokens": np.zeros((2, 3))})
+    session: Any = SimpleNamespace(
+        recording=SimpleNamespace(must_succeed=contextlib.nullcontext),
+        current=SimpleNamespace(micro_batch=micro_batch, micro_batches=[micro_batch]),
+        routing=SimpleNamespace(steps=range(1), made=set(), source="", experts=lambda step, name, facts: given),
+        indexers={"indexer": Router(8, 2)},
+        step=0,
+    )
+    values, positions = choose(session, operators.topk, "indexer", scores, k=2)
+    np.testing.assert_array_equal(positions.asnumpy(), given)
+    np.testing.assert_array_equal(values.asnumpy(), np.take_along_axis(scores.asnumpy(), given.astype(int), 2))
+    own = operators.topk(scores, 2)[1].asnumpy()
+    np.testing.assert_array_equal(micro_batch.positions["indexer"][0].asnumpy(), own)
+    session.step = 1
+    np.testing.assert_array_equal(choose(session, operators.topk, "indexer", scores, k=2)[1].asnumpy(), own)
 
 
 @pytest.mark.parametrize(

@@ -96,14 +96,16 @@ def test_updates_from_injected_gradients_are_megatrons(family: str, references: 
 
 @pytest.mark.slow
 def test_replayed_experts_are_taken_in_the_place_of_the_routers_own(routed: Made) -> None:
-    """A model of other weights chooses otherwise, and trains on the experts that it is given."""
+    """A model of other weights chooses otherwise, and trains on the experts that it is given; recorded is what it would choose itself."""
     reference = routed[QUICK]
-    steps = {"REPLAY_BATCHES": f"{reference.path}@0-1", "LOAD_WEIGHTS": None}
+    steps = {"REPLAY_BATCHES": f"{reference.path}@0-1", "LOAD_WEIGHTS": None, "ACTIVATIONS_TENSORS": "*.gate.weights"}
     own, led = (trained(QUICK, reference, **steps, **more) for more in ({}, {"REPLAY_ROUTING": f"{reference.path}@0-1"}))
     for name in reference.routing(0):
         wanted = np.asarray(reference.routing(0)[name])
         assert (np.asarray(own.routing(0)[name]) != wanted).any()
-        assert np.array_equal(np.asarray(led.routing(0)[name]), wanted)
+        assert (np.asarray(led.routing(0)[name]) != wanted).any()
+        weighed = led.activations(0).tensor(f"{name}.weights") != 0
+        assert np.array_equal(np.argwhere(weighed)[:, 2].reshape(wanted.shape), wanted)
 
 
 @pytest.mark.slow
@@ -133,12 +135,13 @@ def test_a_deepseek_v4_is_recorded_and_its_choices_are_replayed(references: Made
     assert own.scalars()[0]["terms"]["sparse_attention_indexer"] > 0
     indexers = [name for name in own.routing(0) if name.endswith(".indexer")]
     assert indexers and {np.asarray(own.routing(0)[name]).shape for name in indexers} == {(4, 128, 16)}
-    other = trained("deepseek_v4", references["qwen3"], ROUTING="all", **batches, SEED="7")
-    led = trained("deepseek_v4", references["qwen3"], ROUTING="all", **batches, SEED="7", REPLAY_ROUTING=f"{own.path}@0-2")
-    for name in set(own.routing(0)) - {"model.layers.0.mlp.gate"}:  # a hash layer's choice follows from the tokens and its table
-        wanted = np.asarray(own.routing(0)[name])
-        assert (np.asarray(other.routing(0)[name]) != wanted).any()
-        assert np.array_equal(np.asarray(led.routing(0)[name]), wanted)
+    asked = {"ROUTING": "all", **batches, "SEED": "7", "ACTIVATIONS_TENSORS": "*.gate.weights"}
+    led = trained("deepseek_v4", references["qwen3"], **asked, REPLAY_ROUTING=f"{own.path}@0-2")
+    for layer in (1, 2, 3):  # the experts of a hash layer, the first, follow from its table
+        wanted = np.asarray(own.routing(0)[f"model.layers.{layer}.mlp.gate"])
+        weighed = led.activations(0).tensor(f"model.layers.{layer}.mlp.gate.weights") != 0
+        assert np.array_equal(np.argwhere(weighed)[:, 2].reshape(wanted.shape), wanted)
+    assert all((np.asarray(led.routing(0)[name]) != np.asarray(own.routing(0)[name])).any() for name in indexers)
 
 
 @pytest.mark.slow

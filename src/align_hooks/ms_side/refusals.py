@@ -76,6 +76,13 @@ def pynative_refusals(settings: Settings, get: Get, ranks: int) -> Iterator[str]
         yield "lora_config adds parameters that no family names; take the section out of the YAML"
     if get("model.calculate_per_token_loss"):
         yield "model.calculate_per_token_loss gives the trainer a sum for a mean, which was not tried; take it out of the YAML"
+    if (variant := get("model.experimental_attention_variant")) not in (None, "dsv4_hybrid"):
+        yield f"model.experimental_attention_variant is {variant}, which was not tried; train a model without it, or unset the variables"
+    if get("model.params_dtype") not in (None, "float32", "fp32") and settings.device != "cpu":
+        yield (
+            f"model.params_dtype is {get('model.params_dtype')}: the optimizer updates copies in fp32, which this version does not read; "
+            f"set it to float32 (compute_dtype may stay)"
+        )
     if get("training.rampup_batch_size") is not None:
         yield "training.rampup_batch_size changes the rows of a step, which was not tried; take it out of the YAML"
     if settings.device == "cpu" and "bfloat16" in (get("model.compute_dtype"), get("model.params_dtype")):

@@ -21,7 +21,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Function
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.objects import Tensor
-from align_hooks.ms_side.points import Numbers, TokenLayout, View, with_count
+from align_hooks.ms_side.points import Numbers, TokenLayout, with_count
 from align_hooks.ms_side.pynative.cell_points import CellPoint, of_model, output
 from align_hooks.ms_side.pynative.terms import in_recompute
 from align_hooks.ms_side.session import MsSession
@@ -129,13 +129,21 @@ class CellRecorder:
             if columns is not None:
                 value = mint.zeros((value.shape[0], point.views[0].width), dtype=value.dtype).scatter(1, columns, value)
             layout = self.layout(point, value, micro_batch, rows)
+            if layout.length != self.length:
+                return  # an attention without flash attention may repeat keys and values: no view of these is the point's
             wanted = [view for view in point.views if self.wanted(view.name)]
             kept = to_numpy(value) if wanted and (self.on_host or any(self.whole(view.name) for view in wanted)) else None
             for view in wanted:
                 name = view.name + suffix, micro_batch
                 if kept is not None and self.whole(view.name):
                     self.tensors[name] = np.ascontiguousarray(layout.in_order(kept, view), np.float32)
-                self.sums[name] = numbers(layout, view)(value)[0] if kept is None else layout.numbers(layout.in_order(kept, view))
+                self.sums[name] = Numbers(layout, [view])(value)[0] if kept is None else layout.numbers(layout.in_order(kept, view))
+
+    @property
+    def length(self) -> int:
+        """Positions of a sequence."""
+        assert self.session.current is not None
+        return int(self.session.current.micro_batches[0].arrays["tokens"].shape[1])
 
     def layout(self, point: CellPoint, value: Tensor, micro_batch: int, rows: int) -> TokenLayout:
         """Return the order of the tokens in a tensor."""
@@ -165,7 +173,7 @@ class CellRecorder:
         by_name: dict[str, list[Array]] = {}
         on_device = [tensor for tensor in self.sums.values() if not isinstance(tensor, np.ndarray)]
         fetched = iter(mint.stack(on_device).asnumpy() if on_device else ())
-        length = current.micro_batches[0].arrays["tokens"].shape[1]
+        length = self.length
         widths = {view.name: view.width for point in self.cell_points for view in point.views}
         for (name, micro_batch), kept in sorted(self.sums.items(), key=lambda item: item[0]):
             count = rows[micro_batch] * length * widths[name.removesuffix(GRADIENT)]
@@ -190,12 +198,6 @@ class CellRecorder:
                 "by_tokens": False,
             },
         )
-
-
-@functools.cache
-def numbers(layout: TokenLayout, view: View) -> Numbers:
-    """Return the Cell that makes the numbers of a value on a device, made once a run."""
-    return Numbers(layout, [view])
 
 
 class ForcedTensor(_Function):  # type: ignore[misc]

@@ -82,9 +82,9 @@ def wrong_sections(session: MsSession, config: object) -> Iterator[str]:
 def sections_in(config: object) -> list[str]:
     """Return the sections in what the trainer is given: the path of a YAML, or its dict."""
     if isinstance(config, str):
-        with contextlib.suppress(OSError, ConfigurationError):  # which the trainer itself reports
-            with parsed(Path(config).read_text(), config) as (_, node):
-                return [key.value for key, _ in node.value] if node is not None and node.id == "mapping" else []
+        # what is wrong with the file the trainer itself reports
+        with contextlib.suppress(OSError, ConfigurationError), parsed(Path(config).read_text(), config) as (_, node):
+            return [key.value for key, _ in node.value] if node is not None and node.id == "mapping" else []
     return list(map(str, config)) if isinstance(config, dict) else []
 
 
@@ -93,6 +93,8 @@ def apply(session: MsSession, config: Config) -> None:
     settings = session.settings
     if why := list(pynative_refusals(settings, lambda key: get(config, key), session.launch.world_size)):
         raise RefusedRun("\n".join(why))
+    if (clip := get(config, "training.max_norm")) is not None and clip <= 0:
+        session.say(f"training.max_norm is {clip}: the trainer multiplies every gradient by it; a large number switches clipping off")
     if settings.device == "cpu":
         rehearse(session)
         change(session, config, {"model.use_flash_attention": False}, "DEVICE")

@@ -28,7 +28,8 @@ RECORDED = ("input_ids", "labels", "loss_mask", "position_ids", "attention_mask"
 def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> Result:
     """Call ``GPTModel.construct``, and keep on the host what it was given."""
     current = session.current
-    if session.step is None or current is None or not session.recording.is_on:
+    led = session.routing is not None or session.teacher is not None  # which count the micro-batches where nothing is recorded too
+    if session.step is None or current is None or not (session.recording.is_on or led):
         return wrapped(*args, **kwargs)
     given = inspect.signature(wrapped).bind(*args, **kwargs).arguments
     arrays = consumed(given, instance)

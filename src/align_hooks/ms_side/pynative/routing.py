@@ -24,7 +24,7 @@ REPLAY = f"{PREFIX}REPLAY_ROUTING"
 
 
 def routers_of(session: MsSession, network: Cell) -> None:
-    """Find the model's routers, and name them by their weights without ``.weight``; refuse to record or replay routing without any."""
+    """Find the model's routers, and name them by their weights without ``.weight``; refuse what cannot be recorded or replayed."""
     assert session.parameters is not None
     names = {parameter.model.name: parameter.fused.pieces[0] for parameter in session.parameters}
     for _, cell in network.cells_and_names():
@@ -33,6 +33,8 @@ def routers_of(session: MsSession, network: Cell) -> None:
             session.router_names[id(cell)] = name
             session.routers[name] = Router(int(cell.num_experts), int(cell.top_k))
             if session.routing is not None:
+                if getattr(cell, "_debug_force_load_balance", False):
+                    raise RefusedRun(f"{REPLAY}: moe_router_force_expert_balance gives {name} its experts in turn; set it to False")
                 lead(session, cell, name)
     asked = bool(session.settings.steps(ROUTING))
     if (asked or session.routing is not None) and not session.routers:
@@ -65,6 +67,8 @@ def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *arg
         given = recorded_choice(session, name, session.routers[name], x.shape[0])
     if given is None:
         return values, index
+    assert session.current is not None and session.current.micro_batch is not None
+    session.current.micro_batch.experts.setdefault(name, index.detach())  # recorded is what the router itself would choose
     by_position = given.transpose(1, 0, 2).reshape(-1, given.shape[2])
     return values, mindspore.Tensor(np.ascontiguousarray(by_position, np.int64))
 

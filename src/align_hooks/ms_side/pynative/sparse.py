@@ -61,8 +61,11 @@ def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, dim:
     """Return the recorded positions of the micro-batch with their scores, or what the indexer's own operator returns."""
     with session.recording.must_succeed():
         given = recorded_choice(session, name, session.indexers[name], x.shape[0] * x.shape[1])
+        scores, positions = own(x, k=k, dim=dim)
         if given is None:
-            return own(x, k=k, dim=dim)  # type: ignore[no-any-return]
+            return scores, positions
+        assert session.current is not None and session.current.micro_batch is not None
+        session.current.micro_batch.positions.setdefault(name, (positions.detach(), scores.detach()))  # the indexer's own
         index = mindspore.Tensor(np.ascontiguousarray(given.reshape(*x.shape[:2], k), np.int64))
     return mint.gather(x, 2, index), index
 

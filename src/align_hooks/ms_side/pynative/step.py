@@ -30,6 +30,8 @@ class PynativeStep:
     """The mean of the micro-batches' means, without the terms that differentiate themselves."""
     seconds: float
     skipped: bool
+    consumed: int
+    """Samples until the step's end; 0 where the trainer does not count them."""
     recorder: CellRecorder | None
     """The hooks at the model's points; None in a step in which none is recorded or forced."""
 
@@ -103,9 +105,9 @@ class PynativeStep:
             "loss": token_mean(self.current.micro_batches, self.loss),
             "objective_loss": number(self.loss),
             "valid_tokens": int((arrays["loss_mask"] > 0).sum()),
-            "consumed_samples": sum(self.rows) * (self.step + 1),
+            "consumed_samples": self.consumed or sum(self.rows) * (self.step + 1),
             "grad_norm": norm,
-            "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
+            "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip is not None and norm is not None else 1.0,
             "learning_rate": current.rate,
             "loss_scale": 1.0,
             "terms": {name: number(term) / len(self.rows) for name, term in current.terms.items()} or None,

@@ -151,7 +151,8 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
                 self.recorder.end()
             skipped = getattr(progress, "skipped_steps", 0) > current.skipped
             seconds = time.perf_counter() - current.started
-            ended = PynativeStep(session, session.step, current, others["loss"], seconds, skipped, self.recorder)
+            consumed = getattr(progress, "consumed_samples", 0)  # 2.0 does not count them
+            ended = PynativeStep(session, session.step, current, others["loss"], seconds, skipped, consumed, self.recorder)
             record_step(session, ended, self.optimizer_state)
         session.step = session.current = None
 
