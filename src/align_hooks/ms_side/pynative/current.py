@@ -1,6 +1,9 @@
 """The values of a PyNative step under way, each kept as a device tensor until the step has ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.names.blocks import Array
@@ -25,6 +28,16 @@ class PynativeMicroBatch:
     def rows(self) -> int:
         """Rows of the micro-batch."""
         return len(self.arrays["tokens"])
+
+
+def token_mean(loss: float, parts: Sequence[float], weights: Array) -> float | None:
+    """Return the mean loss of a step's valid tokens; None where the part of a micro-batch is not known.
+
+    ``loss`` is the mean of the micro-batches' means, which is the same where each has as many; ``parts`` are those that it is the sum of,
+    and ``weights`` the sum of each micro-batch's loss mask."""
+    if np.ptp(weights) == 0:
+        return loss
+    return float((np.array(parts) * weights).sum() * len(parts) / weights.sum()) if len(parts) == len(weights) else None
 
 
 @dataclass

@@ -6,14 +6,11 @@ Layers for multi-token prediction call the same module before the model does.
 """
 
 import inspect
-from collections.abc import Sequence
 
-import mindspore
 import numpy as np
-from mindspore.graph.api import _no_grad
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side.arrays import number, to_numpy
+from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.pynative.cell_points import is_chunked
 from align_hooks.ms_side.pynative.current import PynativeMicroBatch
@@ -87,17 +84,3 @@ def losses(session: MsSession, wrapped: Function, instance: Instance, args: Args
     if made and session.step is not None and micro_batch is not None and session.recording.wants(BATCHES):
         micro_batch.token_losses = result.detach()
     return result
-
-
-def token_mean(micro_batches: Sequence[PynativeMicroBatch], loss: Tensor) -> float | None:
-    """Return the mean loss of a step's valid tokens, in one transfer; None where a micro-batch's is not known.
-
-    ``loss`` is the mean of the micro-batches' means, which is the same where each has as many."""
-    weights = np.array([each.arrays["loss_mask"].sum(dtype=np.float64) for each in micro_batches])
-    if np.ptp(weights) == 0:
-        return number(loss)
-    if any(each.part is None for each in micro_batches):
-        return None
-    with _no_grad():
-        parts = to_numpy(mindspore.mint.cat([each.part.reshape((1,)) for each in micro_batches])).astype(np.float64)
-    return float((parts * weights).sum() * len(parts) / weights.sum())

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import mindspore
 import numpy as np
+from mindspore.graph.api import _no_grad
 
-from align_hooks.ms_side.arrays import number, to_numpy
+from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
-from align_hooks.ms_side.pynative.current import PynativeStepValues
-from align_hooks.ms_side.pynative.forward import token_mean
+from align_hooks.ms_side.pynative.current import PynativeStepValues, token_mean
 from align_hooks.ms_side.pynative.sparse import chosen
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
@@ -17,6 +18,8 @@ from align_hooks.quantities.local_norms import POINT
 from align_hooks.record.format.token_digest import CALLED, digest
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
+
+LOSS, NORM = "loss", "norm"
 
 
 @dataclass(frozen=True)
@@ -89,28 +92,39 @@ class PynativeStep:
     def framework_norms(self) -> list[dict[str, float]]:
         """Return the trainer's global norm, where it is of the gradients whose norms are recorded."""
         norm = self.current.norm
-        return [] if norm is None else [{"norm": number(norm), "first": self.session.launch.rank, "ranks": 1}]
+        return [] if norm is None else [{"norm": self.numbers[NORM], "first": self.session.launch.rank, "ranks": 1}]
 
     def gradient_sketches(self) -> dict[str, list[float]] | None:
         """Return the sketches of the gradients."""
         return self.current.sketches
 
+    @cached_property
+    def numbers(self) -> dict[str, float]:
+        """Loss, global norm and terms by name, and the part of each micro-batch by its number: in one transfer, those that there are."""
+        current = self.current
+        parts = {str(index): micro_batch.part for index, micro_batch in enumerate(current.micro_batches)}
+        known = {LOSS: self.loss, NORM: current.norm, **current.terms, **parts}
+        tensors = {name: tensor.reshape((1,)).astype(mindspore.float32) for name, tensor in known.items() if tensor is not None}
+        with _no_grad():
+            return dict(zip(tensors, mindspore.mint.cat(tuple(tensors.values())).asnumpy().astype(float).tolist(), strict=True))
+
     def row(self) -> dict[str, object]:
         """Return the step's scalars, at full precision."""
         session, current = self.session, self.current
-        clip, norm = clip_norm(session), None if current.norm is None else number(current.norm)
-        arrays = self.arrays
+        clip, numbers, arrays = clip_norm(session), self.numbers, self.arrays
+        norm, parts = numbers.get(NORM), [numbers[str(index)] for index in range(len(self.rows)) if str(index) in numbers]
+        weights = np.array([part.arrays["loss_mask"].sum(dtype=np.float64) for part in current.micro_batches])
         return {
             "step": self.step,
-            "loss": token_mean(self.current.micro_batches, self.loss),
-            "objective_loss": number(self.loss),
+            "loss": token_mean(numbers[LOSS], parts, weights),
+            "objective_loss": numbers[LOSS],
             "valid_tokens": int((arrays["loss_mask"] > 0).sum()),
             "consumed_samples": self.consumed or sum(self.rows) * (self.step + 1),
             "grad_norm": norm,
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip is not None and norm is not None else 1.0,
             "learning_rate": current.rate,
             "loss_scale": 1.0,
-            "terms": {name: number(term) / len(self.rows) for name, term in current.terms.items()} or None,
+            "terms": {name: numbers[name] / len(self.rows) for name in current.terms} or None,
             "skipped": self.skipped,
             "seconds": self.seconds,
             "random": [session.random],
