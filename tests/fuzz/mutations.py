@@ -136,13 +136,19 @@ def renamed(random: Random, scene: Scene) -> str:
     return f"{path.relative_to(scene.root)} is called {name[:40]!r}"
 
 
+LEVELS = 200
+"""Levels of directories that are copied."""
+
+
 def copied(random: Random, scene: Scene) -> str:
     """A directory a second time, as another step or rank."""
     path = random.choice(scene.folders()[1:] or scene.folders())
     name = random.choice(("step_3", "step_7", "rank_1", "rank_5", "step_1000000000000", "more"))
     for file in _below(path):
-        place = path.parent / name / file.relative_to(path)
-        if file.is_file() and not file.is_symlink() and not os.path.lexists(place):
+        inner = file.relative_to(path)
+        place = path.parent / name / inner
+        few = len(inner.parts) < LEVELS  # what :func:`deep` has made is too deep for pathlib
+        if few and file.is_file() and not file.is_symlink() and not os.path.lexists(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(file, place)
     return f"{path.relative_to(scene.root)} again as {name}"
