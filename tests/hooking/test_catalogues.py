@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from align_hooks.hooking.attach import VERSION_MODULES
 from align_hooks.hooking.hook import Hook
-from align_hooks.ms_side.catalogue import FROM_SOURCE, PYNATIVE, PYNATIVE_TRAINER
+from align_hooks.ms_side.catalogue import FROM_SOURCE, PYNATIVE_TRAINER, PYNATIVE_VERSIONS
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.catalogue import CORE
@@ -139,7 +139,7 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
     proven = {Version(result["packages"][package]) for result in results if result["gap"] is None}
     assert proven
     proven |= OF_SLOW_TESTS[package]
-    for text in {hook.supports for hook in MS_HOOKS if hook.package == package} - {PYNATIVE}:
+    for text in {hook.supports for hook in MS_HOOKS if hook.package == package} - {PYNATIVE_VERSIONS}:
         assert [version for version in proven if version not in SpecifierSet(text)] == []
         minors = (f"{major}.{number}" for major in range(4) for number in range(20))
         inside = {minor for minor in minors if f"{minor}.0" in SpecifierSet(text)}

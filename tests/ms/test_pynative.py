@@ -130,7 +130,8 @@ def test_recorded_positions_take_the_place_of_an_indexers_own_which_are_kept(mon
     micro_batch = PynativeMicroBatch({"tokens": np.zeros((2, 3))})
     session: Any = SimpleNamespace(
         recording=SimpleNamespace(must_succeed=contextlib.nullcontext),
-        current=SimpleNamespace(micro_batch=micro_batch, micro_batches=[micro_batch]),
+        current=SimpleNamespace(micro_batches=[micro_batch]),
+        micro_batch=micro_batch,
         routing=SimpleNamespace(steps=range(1), made=set(), source="", experts=lambda step, name, facts: given),
         indexers={"indexer": Router(8, 2)},
         step=0,

@@ -73,9 +73,7 @@ class Edit:
     @property
     def written(self) -> str:
         """The value as it is written: of a YAML so that YAML 1.1 reads it back."""
-        if self.framework == MINDFORMERS:
-            return in_yaml(self.value)
-        return in_command(self.value)
+        return in_yaml(self.value) if self.framework == MINDFORMERS else in_command(self.value)
 
     @property
     def words(self) -> Argument:

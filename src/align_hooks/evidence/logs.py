@@ -30,7 +30,7 @@ MINDFORMERS_LINE = re.compile(
     rf"\{{ (?:Epoch:\[\s*(?P<epoch>{COUNT})/[^{{]*?)?step:\[\s*(?P<step>{COUNT})/\s*(?P<steps>{COUNT})\], (?P<rest>.*)"
 )
 """The PyNative trainer (2.0, 2.1) prints no epoch, and steps of the whole training."""
-PYNATIVE = "grad_norm: "
+PYNATIVE_NORM = "grad_norm: "
 """The name of the norm in the lines of MindFormers' PyNative trainer; its other trainer prints ``global_norm``."""
 NUMBER = rf"(?:\[\s*)?([-+]?(?:{DIGITS}(?![0-9.eE])|nan|inf))"
 START = "[before the start of training step]"
@@ -191,7 +191,7 @@ def _loss_of(before: Line | None, line: Line, mean: LossOf) -> tuple[Printed, bo
 def _mindformers_rows(lines: list[Line]) -> TrainingLog:
     rows: list[Row] = []
     resolution: dict[str, float] = {}
-    if PYNATIVE in lines[0].text:
+    if PYNATIVE_NORM in lines[0].text:
         return _pynative_rows(lines)
     for line in lines:
         overflow = re.search(r"overflow cond: \[?\s*(True|False)", line.text)
@@ -212,7 +212,7 @@ def _pynative_rows(lines: list[Line]) -> TrainingLog:
         if rate:  # relative; of 0 every digit is known
             rate = rate[0], rate[1] / abs(rate[0]) if rate[0] else 0.0
         samples = _number(line.text, "consumed_samples: ")
-        norm = _value(line.text, PYNATIVE)
+        norm = _value(line.text, PYNATIVE_NORM)
         printed = {"loss": _value(line.text, r"(?<![a-z_])loss: "), "grad_norm": norm, "learning_rate": rate}
         consumed = None if samples is None else int(samples)
         skipped = False if norm is not None and math.isfinite(norm[0]) else None  # it may skip where the norm is not finite

@@ -14,7 +14,7 @@ need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, imports hyper-pa
 it with :mod:`.pynative.hyper_parallel` in its place."""
 GRAPH, PYNATIVE_TRAINER = "static graph", "PyNative"
 """MindFormers' trainers."""
-PYNATIVE = ">=2.0,<2.2"
+PYNATIVE_VERSIONS = ">=2.0,<2.2"
 """Versions of MindFormers whose PyNative trainer was recorded."""
 FROM_SOURCE = ("2.4", "2.6")
 """MindSpore versions of MindFormers 1.3 and 1.5, which the package index no longer has. Both were run on 2.7.0 instead: the sources of
@@ -30,7 +30,7 @@ def training(settings: Settings) -> bool:
 _hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
 _pynative = functools.partial(
-    _mindformers, supports=PYNATIVE, handlers="align_hooks.ms_side.pynative", trainer=PYNATIVE_TRAINER, must_fire=False
+    _mindformers, supports=PYNATIVE_VERSIONS, handlers="align_hooks.ms_side.pynative", trainer=PYNATIVE_TRAINER, must_fire=False
 )
 _behind = functools.partial(_pynative, behind="pynative_config")
 _in_step = functools.partial(_behind, in_step=True)

@@ -18,6 +18,7 @@ from align_hooks.ms_side.place import calling_alone
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.layout import MOMENTS
 from align_hooks.record.reader import OptimizerState
+from align_hooks.settings import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ def kind_of(optimizer: Optimizer) -> Adam | None:
     """Return the entry of :data:`ADAMS` for an optimizer's class or its base; None without an entry."""
     kind = next((ADAMS[base.__name__] for base in type(optimizer).__mro__ if base.__name__ in ADAMS), None)
     return replace(kind, first=-1) if kind is not None and getattr(optimizer, "enable_fused_opt", False) else kind  # PyNative's AdamW
+
+
+def refuse_without_moments(optimizer: Optimizer) -> None:
+    """Refuse to record the state of an optimizer that is no Adam."""
+    if kind_of(optimizer) is None:
+        known, kind = ", ".join(ADAMS), type(optimizer).__name__
+        raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
 
 
 def clip_norm(cell: Cell) -> float | None:

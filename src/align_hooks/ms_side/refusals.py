@@ -17,7 +17,7 @@ TRAINS = (None, "train", "finetune")
 """Values of ``run_mode`` in a process that will train. Other processes run without hooks, unless a side's launcher started them."""
 CONSTANT = (None, "ConstantWarmUpLR", "constant_with_warmup")
 """Schedules without a length; the last is MindFormers' other name for the second."""
-PYNATIVE = (1, "PYNATIVE_MODE")
+PYNATIVE_MODE = (1, "PYNATIVE_MODE")
 """Values of ``context.mode`` for which 1.9 and later build newer models of another kind, which its other trainer trains."""
 OF_PYNATIVE = ("training", "lr_scheduler", "parallelism")
 """Sections of a YAML for the PyNative trainer."""
@@ -36,7 +36,7 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
     """Yield why a run with this configuration is refused on a version of MindSpore, a line each; ``get`` reads the YAML."""
     if settings.any_set() and (sections := [name for name in OF_PYNATIVE if get(name) is not None]):
         yield f"the YAML has {', '.join(sections)}, which only MindFormers' PyNative trainer reads; train with --mode 1"
-    elif settings.any_set() and get("use_legacy") is False and get("context.mode") in PYNATIVE:
+    elif settings.any_set() and get("use_legacy") is False and get("context.mode") in PYNATIVE_MODE:
         yield (
             f"context.mode is {get('context.mode')}: the static graph's trainer was tried in GRAPH_MODE alone; "
             f"set mode: 0 in the YAML, or write one for the PyNative trainer and train with --mode 1"

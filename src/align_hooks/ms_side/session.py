@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.model import Model, Parameters
     from align_hooks.ms_side.points import Point
     from align_hooks.ms_side.pynative.cell_points import CellPoint
-    from align_hooks.ms_side.pynative.current import PynativeStepValues
+    from align_hooks.ms_side.pynative.current import PynativeMicroBatch, PynativeStepValues
     from align_hooks.ms_side.pynative.gradient_sums import GradientSums
     from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
@@ -59,3 +59,8 @@ class MsSession(Session):
     """Digests of the generators' states at the start of the step."""
     state: dict[str, float | str] = field(default_factory=dict)
     """Counts and digests at the start of the step."""
+
+    @property
+    def micro_batch(self) -> PynativeMicroBatch | None:
+        """The micro-batch under way of the PyNative trainer; None between steps, and before a step's first."""
+        return self.current.micro_batches[-1] if self.current is not None and self.current.micro_batches else None

@@ -104,7 +104,12 @@ def balanced_edits(request: EditRequest) -> Iterator[Edits]:
 
 def _kinds(c: Configuration) -> tuple[str, ...]:
     """Return the names of the losses that a run may have."""
-    return OF_MINDFORMERS if c.side == MINDFORMERS and is_new(c) and not c.trainer else OF_MEGATRON
+    return OF_MINDFORMERS if c.side == MINDFORMERS and _is_newer_graph(c) else OF_MEGATRON
+
+
+def _is_newer_graph(c: Configuration) -> bool:
+    """Return whether a newer model is trained by the static graph, and not by the PyNative trainer."""
+    return is_new(c) and not c.trainer
 
 
 def _is_parallel(c: Configuration) -> bool:
@@ -170,9 +175,9 @@ def mindformers_counts(c: Configuration) -> Setting:
     biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias"))
     groups = mindformers_expert_groups("moe_router_num_groups", "n_group", "n_groups")(c)
     chosen = mindformers_expert_groups("moe_router_group_topk", "topk_group")(c)
-    if is_new(c) and not c.trainer and c.unread and UNSET in (biased, groups, chosen):
+    if _is_newer_graph(c) and c.unread and UNSET in (biased, groups, chosen):
         return UNSET
-    return Counts.AS_ROUTED if is_new(c) and not c.trainer and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
+    return Counts.AS_ROUTED if _is_newer_graph(c) and routed_otherwise(biased, groups, chosen) else Counts.BY_SCORES
 
 
 mindformers_counts.writer(no_edits)

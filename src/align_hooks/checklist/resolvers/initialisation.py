@@ -73,15 +73,15 @@ def mindformers_spread(c: Configuration) -> Setting:
     return UNSET if experts is UNSET else Spread.BY_DEPTH if experts is None else Spread.BY_DEPTH_BUT_EXPERTS
 
 
-PYNATIVE = 0.01
+PYNATIVE_STD = 0.01
 """The standard deviation of every weight that the PyNative trainer draws (2.0, 2.1: ``reset_parameter`` of each Cell)."""
 
 
 def spread(c: Configuration) -> Setting:
     """Return the standard deviation of MindFormers' first weights where no key says it."""
-    return PYNATIVE if c.trainer else default("init_method_std")(c)
+    return PYNATIVE_STD if c.trainer else default("init_method_std")(c)
 
 
 def draws_alike(c: Configuration) -> Words | None:
     """Return why no key changes the first weights' standard deviation; None where one does."""
-    return message("cannot.draws_alike", std=PYNATIVE) if c.trainer else None
+    return message("cannot.draws_alike", std=PYNATIVE_STD) if c.trainer else None

@@ -37,9 +37,12 @@ def kept_gradients(runs: tuple[Run, Run], steps: Sequence[int]) -> Words | None:
 
 def shared_factor(own: Tensors, other: Tensors, before: Tensors) -> float | None:
     """Return the one number times the earlier gradients by which gradients are off; None where that is not what they are off by."""
-    factors = [factor_of(own[name], other[name], before[name]) for name in islice(filter(other.__contains__, own), SEARCHED)]
-    known = [factor for factor in factors if factor is not None]
-    if len(known) < len(factors) or len(known) < 2 or max(known) - min(known) > ALIKE * max(known):
+    known: list[float] = []
+    for name in islice(filter(other.__contains__, own), SEARCHED):
+        if (factor := factor_of(own[name], other[name], before[name])) is None:
+            return None  # most steps of most pairs: no further tensor is read
+        known.append(factor)
+    if len(known) < 2 or max(known) - min(known) > ALIKE * max(known):
         return None
     return float(np.median(known))
 

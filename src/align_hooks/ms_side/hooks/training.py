@@ -25,7 +25,7 @@ from align_hooks.ms_side.hooks.step import LOSS, EndedStep, UpdateInputs, counte
 from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext
-from align_hooks.ms_side.optimizer import ADAMS, groups, kind_of, rates
+from align_hooks.ms_side.optimizer import groups, rates, refuse_without_moments
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.routing import check_replay, choices_of, give_experts, refuse_unrouted
 from align_hooks.ms_side.session import MsSession
@@ -108,9 +108,8 @@ class Recorder(Callback):  # type: ignore[misc]
             skipped = loop.train_dataset.get_init_step()  # of a resumed run, whose data set still has them
             steps = range(self.first, self.first + loop.batch_num * loop.epoch_num - skipped)
             optimizer = session.train_cell.optimizer
-            if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
-                known, kind = ", ".join(ADAMS), type(optimizer).__name__
-                raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
+            if session.settings.steps(OPTIMIZER_STATE):
+                refuse_without_moments(optimizer)
             rows, length = (get(session.config, key) for key in ("train_dataset.batch_size", "model.model_config.seq_length"))
             check_teacher(session, steps)
             check_replay(session, steps, rows * length if rows and length else None)

@@ -32,8 +32,6 @@ from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.write.step_files import StepActivations
 from align_hooks.settings import PREFIX
 
-REPLAY = f"{PREFIX}TEACHER"
-
 
 @dataclass
 class CellRecorder:

@@ -27,7 +27,7 @@ from align_hooks.settings import PREFIX
 
 TRAINS = "train"
 """The ``run_mode`` that trains; 2.0 has no other."""
-CONSTANT = ("ConstantWarmUpLR", "constant_with_warmup")
+CONSTANT = "ConstantWarmUpLR"
 GRAPH_SECTIONS = ("trainer", "runner_config", "runner_wrapper", "lr_schedule", "parallel_config", "train_dataset_task", "use_legacy")
 """Sections of a YAML for the static graph, of which this trainer reads nothing."""
 BESIDE = ("eval_dataset", "use_remove_redundant_dataset")
@@ -103,7 +103,7 @@ def apply(session: MsSession, config: Config) -> None:
     if settings.deterministic:
         change(session, config, {"training.deterministic": True}, "DETERMINISTIC")
     if settings.learning_rate is not None:
-        rate = {"lr_scheduler.type": CONSTANT[0], "lr_scheduler.learning_rate": settings.learning_rate, "lr_scheduler.warmup_steps": 0}
+        rate = {"lr_scheduler.type": CONSTANT, "lr_scheduler.learning_rate": settings.learning_rate, "lr_scheduler.warmup_steps": 0}
         change(session, config, rate | {"lr_scheduler.warmup_ratio": None}, "LEARNING_RATE")
     if settings.load_weights is not None:
         change(session, config, {"checkpoint.load_path": ""}, "LOAD_WEIGHTS")

@@ -51,7 +51,6 @@ class PynativeStepValues:
     """Name of a term of the loss to its sum over layers and micro-batches, coefficient included."""
     rate: float | list[float] = 0.0
     """The learning rate, or each group's."""
-    injected: bool = False
     norm: Tensor = None
     """The global norm of the gradients with which the optimizer is called, before clipping."""
     squared: dict[str, float] = field(default_factory=dict)
@@ -60,8 +59,3 @@ class PynativeStepValues:
     """Canonical name to the sketch of its gradient; None where none was asked for."""
     skipped: int = 0
     """The trainer's count of skipped steps at the step's start."""
-
-    @property
-    def micro_batch(self) -> PynativeMicroBatch | None:
-        """The micro-batch under way; None before the first."""
-        return self.micro_batches[-1] if self.micro_batches else None

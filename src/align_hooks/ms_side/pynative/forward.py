@@ -70,7 +70,7 @@ def say_hidden(session: MsSession, tokens: Array, model: Cell) -> None:
 def part(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``Trainer._forward_backward``, and keep the micro-batch's part of the step's loss that it returns."""
     result = wrapped(*args, **kwargs)
-    micro_batch = session.current.micro_batch if session.current is not None else None
+    micro_batch = session.micro_batch
     if micro_batch is not None:
         micro_batch.part = result.detach()
     return result
@@ -79,7 +79,7 @@ def part(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
 def losses(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call the negative log likelihood, and keep its output: the model's own comes last."""
     result = wrapped(*args, **kwargs)
-    micro_batch = session.current.micro_batch if session.current is not None else None
+    micro_batch = session.micro_batch
     made = session.model is not None and not is_chunked(session.model.core)
     if made and session.step is not None and micro_batch is not None and session.recording.wants(BATCHES):
         micro_batch.token_losses = result.detach()

@@ -44,7 +44,7 @@ def routers_of(session: MsSession, network: Cell) -> None:
 def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> Result:
     """Call ``TopKRouter.construct``, and keep its choice, on the device."""
     result = wrapped(*args, **kwargs)
-    micro_batch = session.current.micro_batch if session.current is not None else None
+    micro_batch = session.micro_batch
     wanted = session.recording.wants(BATCHES) or session.recording.wants(ROUTING)
     name = session.router_names.get(id(instance))
     if session.step is not None and micro_batch is not None and wanted and name is not None:
@@ -67,8 +67,8 @@ def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *arg
         given = recorded_choice(session, name, session.routers[name], x.shape[0])
     if given is None:
         return values, index
-    assert session.current is not None and session.current.micro_batch is not None
-    session.current.micro_batch.experts.setdefault(name, index.detach())  # recorded is what the router itself would choose
+    assert session.micro_batch is not None
+    session.micro_batch.experts.setdefault(name, index.detach())  # recorded is what the router itself would choose
     by_position = given.transpose(1, 0, 2).reshape(-1, given.shape[2])
     return values, mindspore.Tensor(np.ascontiguousarray(by_position, np.int64))
 

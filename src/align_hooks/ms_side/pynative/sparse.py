@@ -50,7 +50,7 @@ def indexers_of(session: MsSession, network: Cell) -> None:
 def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwargs: Kwargs) -> Result:
     """Call ``CSAIndexer.construct``, and keep its choice, on the device."""
     result = wrapped(*args, **kwargs)
-    micro_batch = session.current.micro_batch if session.current is not None else None
+    micro_batch = session.micro_batch
     name = session.router_names.get(id(instance))
     if session.step is not None and micro_batch is not None and name is not None and session.recording.wants(ROUTING):
         micro_batch.positions.setdefault(name, (result[0].detach(), result[1].detach()))
@@ -59,13 +59,13 @@ def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwar
 
 def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, dim: int = -1) -> tuple[Tensor, Tensor]:
     """Return the recorded positions of the micro-batch with their scores, or what the indexer's own operator returns."""
+    scores, positions = own(x, k=k, dim=dim)
     with session.recording.must_succeed():
         given = recorded_choice(session, name, session.indexers[name], x.shape[0] * x.shape[1])
-        scores, positions = own(x, k=k, dim=dim)
         if given is None:
             return scores, positions
-        assert session.current is not None and session.current.micro_batch is not None
-        session.current.micro_batch.positions.setdefault(name, (positions.detach(), scores.detach()))  # the indexer's own
+        assert session.micro_batch is not None
+        session.micro_batch.positions.setdefault(name, (positions.detach(), scores.detach()))  # the indexer's own
         index = mindspore.Tensor(np.ascontiguousarray(given.reshape(*x.shape[:2], k), np.int64))
     return mint.gather(x, 2, index), index
 

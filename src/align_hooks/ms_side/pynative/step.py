@@ -1,5 +1,6 @@
 """The PyNative step that just ended, as a :class:`align_hooks.session.step.Step`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,12 +53,9 @@ class PynativeStep:
     @cached_property
     def experts(self) -> dict[str, Array]:
         """The experts of each token by the name of a router, int16 ``[rows, sequence, experts a token]``, ascending."""
-        named: dict[str, list[Array]] = {}
-        for micro_batch in self.current.micro_batches:
-            for name, choice in micro_batch.experts.items():
-                by_position = to_numpy(choice).reshape(-1, micro_batch.rows, choice.shape[-1])
-                named.setdefault(name, []).append(np.sort(by_position.transpose(1, 0, 2), axis=2).astype(np.int16))
-        return {name: np.concatenate(parts) for name, parts in named.items()}
+        parts = [(name, choice, part.rows) for part in self.current.micro_batches for name, choice in part.experts.items()]
+        by_position = ((name, to_numpy(choice).reshape(-1, rows, choice.shape[-1])) for name, choice, rows in parts)
+        return joined_by_name((name, np.sort(choice.transpose(1, 0, 2), axis=2).astype(np.int16)) for name, choice in by_position)
 
     def batch(self) -> StepBatch:
         """Return the batch that the model consumed, with token losses where a function shows them."""
@@ -73,11 +71,8 @@ class PynativeStep:
 
     def routing(self) -> StepChoices | None:
         """Return the experts that the routers chose, and the positions that sparse attention chose."""
-        named: dict[str, list[Array]] = {}
-        for micro_batch in self.current.micro_batches:
-            for name, choice in micro_batch.positions.items():
-                named.setdefault(name, []).append(chosen(*choice))
-        choices = self.experts | {name: np.concatenate(parts) for name, parts in named.items()}
+        parts = [kept for part in self.current.micro_batches for kept in part.positions.items()]
+        choices = self.experts | joined_by_name((name, chosen(*choice)) for name, choice in parts)
         return StepChoices(choices, self.rows) if choices else None
 
     def activations(self) -> StepActivations | None:
@@ -132,6 +127,14 @@ class PynativeStep:
             "token_digest": session.recording.best_effort(CALLED, lambda: digest(arrays["tokens"]), ""),
             "unrecorded_inputs": sorted(session.unrecorded),
         }
+
+
+def joined_by_name(parts: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+    """Return arrays by name, those of the micro-batches one below the other."""
+    named: dict[str, list[Array]] = {}
+    for name, array in parts:
+        named.setdefault(name, []).append(array)
+    return {name: np.concatenate(arrays) for name, arrays in named.items()}
 
 
 def clip_norm(session: MsSession) -> float | None:

@@ -14,12 +14,21 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs
 from align_hooks.ms_side import state
-from align_hooks.ms_side.catalogue import training
+from align_hooks.ms_side.catalogue import PYNATIVE_TRAINER, training
 from align_hooks.ms_side.hooks.config import flat
 from align_hooks.ms_side.hooks.model import typed, versions
 from align_hooks.ms_side.model import model_of_network, parameters_of
 from align_hooks.ms_side.objects import Config
-from align_hooks.ms_side.optimizer import ADAMS, groups, kind_of, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
+from align_hooks.ms_side.optimizer import (
+    groups,
+    kind_of,
+    load_moments,
+    moment_dtypes,
+    moments,
+    optimizer_facts,
+    refuse_without_moments,
+    updates_made,
+)
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.pynative.batches import RecordedBatches
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder, check_points, find_points
@@ -37,7 +46,6 @@ from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import layer_facts, load_state, say_own_names
 from align_hooks.session.step import Moments, record_state, record_step
-from align_hooks.settings import PREFIX
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
@@ -61,23 +69,23 @@ def recorded_batches(session: MsSession, trainer: Instance, dataset: object, con
 
 
 def prepare(session: MsSession, trainer: Instance) -> None:
-    """Name the parameters of the model, and find its routers."""
+    """Name the parameters of the model, and find its routers, its indexers and its points."""
     if len(trainer.model) != 1:
         raise RefusedRun(f"the model is {len(trainer.model)} parts of a pipeline, which this version does not read; use one stage")
     network = trainer.model[0]
     if type(getattr(network, "model", None)).__name__ != "GPTModel" or type(network).__name__.startswith("Training"):
         raise RefusedRun(f"{type(network).__name__} is no PyNative model of MindFormers; train it by the static graph, with --mode 0")
-    if type(trainer.optimizer).__name__ not in ADAMS and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights):
+    if kind_of(trainer.optimizer) is None and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights):
         session.say(f"the optimizer is {type(trainer.optimizer).__name__}, whose state is neither recorded nor loaded")
-    model = session.model = model_of_network(trainer.model[0])
+    model = session.model = model_of_network(network)
     runs = [None if source is None else source.run for source in (session.replay, session.injection)]
     vocabulary = vocabulary_fed(session.settings.load_weights, *runs)
     with refuse_without_sizes():
         session.model_config = model.facts(vocabulary)
     session.parameters = parameters_of(trainer.optimizer.parameters, model, vocabulary)
     say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
-    routers_of(session, trainer.model[0])
-    indexers_of(session, trainer.model[0])
+    routers_of(session, network)
+    indexers_of(session, network)
     session.cell_points = find_points(session)
 
 
@@ -100,9 +108,8 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
                 session.replay.first = progress.global_step
                 progress.max_steps = min(progress.max_steps, session.replay.last + 1)  # the schedule keeps its length
             steps = range(progress.global_step, progress.max_steps)
-            if session.settings.steps(OPTIMIZER_STATE) and kind_of(optimizer) is None:
-                known, kind = ", ".join(ADAMS), type(optimizer).__name__
-                raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records the moments of {known}, this optimizer is {kind}; unset it")
+            if session.settings.steps(OPTIMIZER_STATE):
+                refuse_without_moments(optimizer)
             check_replay(session, steps)
             check_points(session, steps)
             assert session.parameters is not None
@@ -163,7 +170,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         assert parameters is not None
         return {
             "framework": "MindFormers",
-            "trainer": "PyNative",
+            "trainer": PYNATIVE_TRAINER,
             "versions": versions(),
             "model": session.model_config,
             "padded_vocabulary": parameters.dims.padded or None,

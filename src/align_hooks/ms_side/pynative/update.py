@@ -29,7 +29,6 @@ def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     if session.injection is not None and step in session.injection.steps:
         with session.recording.must_succeed():
             inject(session, step)
-            current.injected = True
     if session.recording.is_on or session.settings.steps(LOCAL_NORMS):
         current.rate = rates(instance.optimizer, session.groups)
         read(session)
