@@ -152,7 +152,7 @@ def test_the_ranges_of_mindformers_hold_what_the_matrix_proved_or_source_alone_t
 def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_targets(hook: Hook) -> None:
     """And a hook whose range leaves the installed version out does so because its trigger is gone, or its trainer not yet the one tried."""
     inside, path = covers(hook), source(hook.trigger)
-    if not inside and hook.trainer == PYNATIVE_TRAINER:
+    if not inside and hook.variant == PYNATIVE_TRAINER:
         return
     assert (path is not None) == inside, f"{hook.trigger} is {path} in a version {'inside' if inside else 'outside'} {hook.supports}"
     assert path is None or [target for target in hook.targets if target not in definitions(path)] == []

@@ -81,8 +81,8 @@ def main(side: str, folder: str, trainer: str = "") -> None:
     settings = None
     with suppress(AlignHooksError):  # the parent reports variables that cannot be read
         settings = Settings.from_environment(os.environ)
-    usual = next((hook.trainer for hook in catalogue.HOOKS if hook.trainer), "")
-    wanted = [hook for hook in catalogue.HOOKS if hook.trainer in ("", trainer or usual)]
+    usual = next((hook.variant for hook in catalogue.HOOKS if hook.variant), "")
+    wanted = [hook for hook in catalogue.HOOKS if hook.variant in ("", trainer or usual)]
     if trainer and settings is not None and settings.device == "cpu":
         for hook in (hook for hook in wanted if hook.name == STAND_IN):  # before what needs it is imported
             load(hook.handler)(None, importlib.import_module(hook.trigger))

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
+from align_hooks.families.hybrid import config_of, makes_blocks, pattern_of
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import NameTable, Rule
 
@@ -20,17 +21,18 @@ PLAIN, ROUTER, LATER = (_TABLES[head] for head in ("plain", "router", "later"))
 
 BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "position_embedding_type": lambda gpt, args: gpt.position_embedding_type,
-    "rotary_percent": lambda gpt, args: getattr(gpt, "rotary_percent", None),
+    "rotary_percent": lambda gpt, args: getattr(gpt, "rotary_percent", None) or rotary_percent(gpt),
     "frequencies of one base": lambda gpt, args: not frequencies(gpt) or rotary_base(gpt, args) is not None,
     "layers that do nothing": lambda gpt, args: bool(getattr(args, "noop_layers", None)),  # MindSpeed's
-    "dense layers between experts": lambda gpt, args: not all(sparse_layers(gpt.config)),
-    "dense layers after the first with experts": lambda gpt, args: list(sparse_layers(gpt.config)) != sorted(sparse_layers(gpt.config)),
+    "dense layers between experts": lambda gpt, args: not all(sparse_layers(config_of(gpt))),
+    "dense layers after the first with experts": lambda gpt, args: (sparse := sparse_layers(config_of(gpt))) != tuple(sorted(sparse)),
     "use_rope_scaling": lambda gpt, args: bool(getattr(args, "use_rope_scaling", False)),
     "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(
         embedding(gpt), "seq_len_interpolation_factor", getattr(args, "rotary_seq_len_interpolation_factor", None)
     ),
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
-    "experts": lambda gpt, args: bool(gpt.config.num_moe_experts),
+    "experts": lambda gpt, args: bool(config_of(gpt).num_moe_experts),
+    "pattern of layers that make no blocks": lambda gpt, args: None if makes_blocks(gpt) else pattern_of(gpt),
 }
 """Readers of properties that are no attribute of the configuration, from a built model and Megatron's arguments."""
 MEGATRON_FACTOR = 8.0
@@ -48,7 +50,7 @@ def function_name(function: object) -> str:
 def misfits(family: Family, gpt: GPTModel, args: Args) -> list[str]:
     """Return how a built model differs from a family, in words."""
     beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in family.holds}
-    return differing({name: getattr(gpt.config, name, None) for name in family.holds} | beside, family.holds)
+    return differing({name: getattr(config_of(gpt), name, None) for name in family.holds} | beside, family.holds)
 
 
 def differing(values: Mapping[str, object], holds: Allowed) -> list[str]:
@@ -71,7 +73,7 @@ def sparse_layers(config: Any) -> tuple[bool, ...]:
 
 def dims(gpt: GPTModel, vocabulary: int) -> Dims:
     """Return the sizes of a built model, over all tensor-parallel ranks; ``vocabulary`` excludes padding."""
-    return dims_of(gpt.config, vocabulary, gpt.vocab_size)
+    return dims_of(config_of(gpt), vocabulary, gpt.vocab_size)
 
 
 def dims_of(config: Any, vocabulary: int, padded: int) -> Dims:
@@ -92,7 +94,7 @@ def dims_of(config: Any, vocabulary: int, padded: int) -> Dims:
 
 def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
     """Return the facts of a built model with rotary positions."""
-    config = gpt.config
+    config = config_of(gpt)
     tied = getattr(gpt, "share_embeddings_and_output_weights", None)
     by_yarn, scaling = config.multi_latent_attention and config.rope_type == "yarn", scaled(gpt, args)
     return Decoder(
@@ -181,6 +183,13 @@ def frequencies(gpt: GPTModel) -> list[float]:
     """Return the rotary frequencies of a built model; none where there are fewer than two."""
     turned = getattr(embedding(gpt), "inv_freq", None)
     return [] if turned is None or len(turned) < 2 else [float(one) for one in turned.tolist()]
+
+
+def rotary_percent(gpt: GPTModel) -> float | None:
+    """Return the part of a head's elements that positions turn, from the frequencies; None where there are none."""
+    config, turned = gpt.config, 2 * len(frequencies(gpt))
+    latent = getattr(config, "multi_latent_attention", False)
+    return turned / (config.qk_pos_emb_head_dim if latent else config.kv_channels) if turned else None
 
 
 def embedding(gpt: GPTModel) -> Any:

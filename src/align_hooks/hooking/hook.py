@@ -36,8 +36,8 @@ class Hook:
     targets: tuple[str, ...] = ()
     """Functions of the trigger module, ``"Class.method"`` or ``"function"``."""
     must_fire: bool = True
-    trainer: str = ""
-    """The trainer that the hook is for, of a framework that has several; empty for a hook of all."""
+    variant: str = ""
+    """The trainer, or the class of the model, that the hook is for, where a run has one of several; empty for a hook of all."""
     only_a_name: bool = False
     """Whether it only adds a name that scripts may use; then it is attached where nothing is switched on, too."""
     behind: str = ""

@@ -82,15 +82,16 @@ class PatchLog:
     def wrap(self, hook: Hook, module: ModuleType, target: str, around: Around, *, rebind: bool) -> None:
         """Wrap ``module.target`` once, counting calls; with ``rebind`` also where other modules imported it with ``from … import …``."""
         owner, name, before = find(hook, module, target)
-        if any(change.owner is owner and change.name == name for change in self.journal):
+        holders = map(vars, owner.__mro__ if isinstance(owner, type) else (owner,))
+        raw = next((held[name] for held in holders if name in held), before)  # a staticmethod or classmethod, where the target is one
+        # of a derived class, the base's wrapper is enough
+        if any((change.owner is owner and change.name == name) or change.after is raw for change in self.journal):
             return
 
         def counting(wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
             self.calls[hook.name] += 1
             return around(wrapped, instance, args, kwargs)
 
-        holders = map(vars, owner.__mro__ if isinstance(owner, type) else (owner,))
-        raw = next((held[name] for held in holders if name in held), before)  # a staticmethod or classmethod, where the target is one
         wrapper, known = Wrapper(raw, counting), len(self.journal)
         self.replace(owner, name, wrapper)
         for holder, alias in _holders(before) if rebind and owner is module else ():
@@ -163,9 +164,9 @@ class PatchLog:
         return [*self.failed.values(), *never, *(f"hook {name!r}: attached to {hook.trigger}, never called" for name, hook in idle)]
 
     def is_excused(self, hook: Hook) -> bool:
-        """Return whether another trainer of the framework runs than the one that a hook is for."""
-        running = {other.trainer for other in self.attached.values() if self.calls[other.name]} - {""}
-        return bool(hook.trainer and running and hook.trainer not in running)
+        """Return whether another trainer, or another class of model, runs than the one that a hook is for."""
+        running = {other.variant for other in self.attached.values() if self.calls[other.name]} - {""}
+        return bool(hook.variant and running and hook.variant not in running)
 
     def facts(self) -> dict[str, dict[str, str | int]]:
         """Return hook name to state and number of calls, for the manifest."""

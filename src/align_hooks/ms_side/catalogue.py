@@ -30,7 +30,7 @@ def training(settings: Settings) -> bool:
 _hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
 _pynative = functools.partial(
-    _mindformers, supports=PYNATIVE_VERSIONS, handlers="align_hooks.ms_side.pynative", trainer=PYNATIVE_TRAINER, must_fire=False
+    _mindformers, supports=PYNATIVE_VERSIONS, handlers="align_hooks.ms_side.pynative", variant=PYNATIVE_TRAINER, must_fire=False
 )
 _behind = functools.partial(_pynative, behind="pynative_config")
 _in_step = functools.partial(_behind, in_step=True)
@@ -134,7 +134,7 @@ HOOKS: tuple[Hook, ...] = (
         "config",
         "mindformers.core.context.build_context:build_context",
         asked=Settings.any_set,
-        trainer=GRAPH,
+        variant=GRAPH,
         why="sets seed, determinism, learning rate, device and replay before anything is built from the configuration",
     ),
     *PYNATIVE_HOOKS,
@@ -150,7 +150,7 @@ HOOKS: tuple[Hook, ...] = (
         "train_cell",
         "mindformers.wrapper.wrapper:MFTrainOneStepCell.__init__,MFPipelineWithLossScaleCell.__init__",
         asked=lambda settings: training(settings) or settings.device is not None,
-        trainer=GRAPH,
+        variant=GRAPH,
         why="knows weights and optimizer, and puts the capturing Cell in place",
     ),
     _hook(
@@ -159,7 +159,7 @@ HOOKS: tuple[Hook, ...] = (
         asked=training,
         package="mindspore",
         supports=MINDSPORE,
-        trainer=GRAPH,
+        variant=GRAPH,
         why="knows the step, reads its outputs, loads and records weights",
     ),
 )

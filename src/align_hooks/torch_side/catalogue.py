@@ -28,7 +28,7 @@ def _recording(settings: Settings) -> bool:
     return _recorded(settings) or bool(settings.steps(LOCAL_NORMS))
 
 
-def training(settings: Settings) -> bool:
+def _training(settings: Settings) -> bool:
     """Return whether hooks see or change the training loop, or load weights into its model."""
     return _stepping(settings) or settings.load_weights is not None
 
@@ -54,6 +54,12 @@ REHEARSAL = {
     "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }
 """Hooks of a rehearsal on modules that a sound run may never import: versions, trigger, and why."""
+FORWARD = {
+    "forward": "gpt.gpt_model:GPTModel",
+    "forward_of_hybrid": "hybrid.hybrid_model:HybridModel",
+    "forward_of_mamba": "mamba.mamba_model:MambaModel",  # in 0.17; later derived from HybridModel
+}
+"""Hooks of the models that can be recorded, of which a run has one."""
 _hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
@@ -84,7 +90,7 @@ HOOKS: tuple[Hook, ...] = (
     _megatron(
         "model",
         "megatron.training.training:setup_model_and_optimizer",
-        asked=training,
+        asked=_training,
         why="loads weights, describes the run, records the initial state",
     ),
     _megatron(
@@ -101,11 +107,17 @@ HOOKS: tuple[Hook, ...] = (
         handler="train_step:rerun",
         why="lets a repeated forward-backward replace the first",
     ),
-    _in_step(
-        "forward",
-        "megatron.core.models.gpt.gpt_model:GPTModel.forward",
-        asked=_stepping,
-        why="sees the batch that the model consumes, and what else it is given",
+    *(
+        _in_step(
+            name,
+            f"megatron.core.models.{point}.forward",
+            asked=_stepping,
+            handler="forward:wrap",
+            why="sees the batch that the model consumes, and what else it is given",
+            variant=point,
+            must_fire=name == "forward",
+        )
+        for name, point in FORWARD.items()
     ),
     _perhaps(
         "routing",

@@ -8,16 +8,15 @@ ranges of these, which begin and end at any element.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from megatron.core.models.gpt import gpt_model
-from megatron.core.transformer import transformer_block
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family
+from align_hooks.families.hybrid import config_of, in_blocks, makes_blocks, pattern_of
 from align_hooks.families.megatron import decoder, dims
 from align_hooks.families.own import described
 from align_hooks.families.registry import nearest
@@ -30,6 +29,7 @@ from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
 from align_hooks.torch_side.sketches import Sketches, SketchPlan
+from align_hooks.torch_side.structure import blocks_of, refuse_unknown, unwrap
 
 MEGATRON = "megatron"
 """The beginning of names that no family has."""
@@ -79,6 +79,8 @@ class Parameters:
     """Whether the job has no other rank."""
     predicted: int = 0
     """The number of layers for multi-token prediction."""
+    halved: frozenset[int] = frozenset()
+    """The numbers of blocks of which another pipeline stage has the other half."""
     gradient_plan: NormPlan = field(default_factory=NormPlan)
     """The plans are kept between steps, in which gradients and weights keep their places in memory."""
     counted_plan: NormPlan = field(default_factory=NormPlan)
@@ -148,7 +150,8 @@ class Parameters:
     def elsewhere(self) -> Callable[[str], bool]:
         """Return a predicate of canonical names: whether only other ranks of this job compute with the tensor."""
         sizes = {"layers": self.layers, "experts": self.experts, "predicted": self.predicted}
-        return held_elsewhere(self.family.megatron, MEGATRON, self.wanted().keys(), **sizes)
+        known = held_elsewhere(self.family.megatron, MEGATRON, self.wanted().keys(), **sizes)
+        return lambda name: known(name) or any(f".layers.{number}." in name for number in self.halved)
 
     def weights(self) -> dict[str, Array]:
         """Map canonical names to fp32 arrays of the main parameters, without other ranks' copies."""
@@ -229,7 +232,8 @@ def parameters_of(
         refuse_unknown(unwrap(chunk))
     first = unwrap(chunks[0])
     family, misfits = nearest(first, args)
-    sizes = dims(first, vocabulary)
+    sizes, config = dims(first, vocabulary), config_of(first)
+    halves = [block.number for chunk in chunks for block in blocks_of(unwrap(chunk), unwrap(chunk).decoder) if not block.is_whole]
     ranges = ranges_of([optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")])
     parameters: list[Parameter] = []
     for gpt in map(unwrap, chunks):
@@ -242,37 +246,13 @@ def parameters_of(
         tuple(parameters),
         family,
         sizes,
-        layers=first.config.num_layers,
-        experts=first.config.num_moe_experts or 0,
+        layers=config.num_layers,
+        experts=config.num_moe_experts or 0,
         misfits=tuple(misfits or lacking(family, sizes, chunks, parameters)),
         single_rank=dict(place) == SINGLE_RANK,
-        predicted=getattr(first.config, "mtp_num_layers", None) or 0,
+        predicted=getattr(config, "mtp_num_layers", None) or 0,
+        halved=frozenset(number for number in halves if halves.count(number) == 1),  # chunks of one rank may have a half each
     )
-
-
-def refuse_unknown(gpt: Module) -> None:
-    """Refuse a model that is no GPTModel, or whose decoder is no stack of consecutively numbered layers."""
-    # a user's class derived from GPTModel has its structure; a class that Megatron derives (RetroModel) has another
-    derived = itertools.takewhile(lambda kind: kind is not gpt_model.GPTModel, type(gpt).__mro__)
-    others = [kind for kind in derived if kind.__module__.startswith("megatron.core.models.")]
-    if others or not isinstance(gpt, gpt_model.GPTModel):
-        raise RefusedRun(
-            f"the model is a {class_name(others[0] if others else type(gpt))}: only megatron.core's GPTModel, or a class of your own that "
-            "derives from it, can be recorded; train the same layers as a GPTModel (pretrain_gpt.py)"
-        )
-    decoder = getattr(gpt, "decoder", None)
-    if not isinstance(decoder, transformer_block.TransformerBlock):
-        raise RefusedRun(
-            f"the decoder of the model is a {class_name(type(decoder))}: only layers of megatron.core's TransformerBlock, or of a class "
-            "derived from it, have names; build the model with one"
-        )
-    numbers = [getattr(layer, "layer_number", None) for layer in decoder.layers]
-    first = numbers[0] if numbers and isinstance(numbers[0], int) else 0
-    if numbers and (first < 1 or numbers != list(range(first, first + len(numbers)))):
-        raise RefusedRun(
-            f"the decoder's layers are numbered {', '.join(map(str, numbers[:8]))}: names need a layer_number that counts them one by one, "
-            "from 1 over the whole model; set it in your layers"
-        )
 
 
 def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
@@ -283,28 +263,28 @@ def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterab
         for name, axes in family.shapes(tied=True).items()
         if name.count("{") == name.count("{layer}") == 1 and (dims.q_lora or "query_rank" not in axes)
     ]
-    numbers = [layer.layer_number - 1 for chunk in chunks for layer in unwrap(chunk).decoder.layers]
+    numbers = [block.number for chunk in chunks for block in blocks_of(unwrap(chunk), unwrap(chunk).decoder) if block.is_whole]
     absent = [name for number in numbers for kind in of_layers if (name := kind.format(layer=number)) not in here]
     return [f"layers lack {len(absent)} of its tensors, first {absent[0]}"] if absent else []
-
-
-def class_name(kind: type) -> str:
-    """Return the name of a class with its module."""
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: Dims, place: Mapping[str, int]) -> Fused | None:
     """Return the pieces of a chunk's tensor; None for an entry that is no parameter."""
     table, layers = family.megatron, gpt.decoder.layers
     is_tied_copy = name == table.native(family.output) and gpt.share_embeddings_and_output_weights  # of the last pipeline stage
-    return canonical_or_own(
-        *(table, MEGATRON, table.native(family.embedding) if is_tied_copy else name, model.shape, dims),
+    native, first = table.native(family.embedding) if is_tied_copy else name, layers[0].layer_number - 1 if len(layers) else 0
+    if pattern_of(gpt) is not None and makes_blocks(gpt):
+        native, first = in_blocks(native, first), 0
+    fused = canonical_or_own(
+        # a layer that is half a block has no name among whole ones
+        *(table if makes_blocks(gpt) or ".layers." not in native else None, MEGATRON, native, model.shape, dims),
         gated=bool(gpt.config.gated_linear_unit),
         cut=cut(name, model, place),
         axis=getattr(model, "partition_dim", 0),
-        first_layer=layers[0].layer_number - 1 if len(layers) else 0,
+        first_layer=first,
         first_expert=place["ep"] * (gpt.config.num_moe_experts or 0) // place["ep_size"],
     )
+    return None if fused is None else replace(fused, native=name)
 
 
 def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None) -> Parameter:
@@ -328,13 +308,6 @@ def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:
                     span = optimizer._get_model_param_range_map(model)["param"]
                     ranges[id(model)] = span.start, span.end, shard
     return ranges if distributed else None
-
-
-def unwrap(model: Module) -> Module:
-    """Return the GPTModel inside Megatron's data-parallel and half-precision wrappers."""
-    while hasattr(model, "module"):
-        model = model.module
-    return model
 
 
 def model_facts(gpt: Module, parameters: Parameters, args: Arguments) -> dict[str, object]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
+from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.moe.router import TopKRouter
-from megatron.core.transformer.transformer_layer import TransformerLayer
 from megatron.training import get_args
 
 from align_hooks.names import points
 from align_hooks.names.fused import Fused
-from align_hooks.names.own import own_name
 from align_hooks.torch_side.model import MEGATRON, Parameters
 from align_hooks.torch_side.objects import Arguments, Module, Tensor
+from align_hooks.torch_side.structure import Block, blocks_of
 
 BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
 """The beginning of the names of a block's parameters."""
@@ -98,9 +98,8 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
             heads_of = {"q_layernorm": config.num_attention_heads, "k_layernorm": config.num_query_groups or config.num_attention_heads}
             count = heads_of.get(native.rpartition(".")[2], 0) if not getattr(config, "multi_latent_attention", False) else 0
             yield from of_weight(module, names[id(weight)]) if not count else of_heads(module, names[id(weight)], count, place)
-        if isinstance(module, TransformerLayer):
-            block = block_of(module, names) or own_name(MEGATRON, native, module.layer_number - 1, 0)
-            yield from of_block(module, block, whole, config, place)
+    for name, block in named_blocks(gpt):
+        yield from of_block(block, known_name(block, names) or name, whole, config, place)
     if getattr(gpt, "output_layer", None) is not None and gpt.post_process:
         yield from of_logits(gpt.output_layer, parameters, place, predicted)
         yield ProbePoint(gpt, (ProbeSlice(points.TOKEN_LOSSES, (0, 1), 1),), token_losses)
@@ -130,9 +129,22 @@ def of_heads(module: Module, fused: Fused, count: int, place: Place) -> Iterator
     yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),))
 
 
-def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
+def named_blocks(gpt: Module) -> Iterator[tuple[str, Block]]:
+    """Yield all blocks of a chunk, also those for multi-token prediction, each with its own name."""
+    stacks = [("decoder", gpt.decoder)]
+    for index, layer in enumerate(getattr(getattr(gpt, "mtp", None), "layers", ())):
+        inner = getattr(layer, "mtp_model_layer", None) or layer.transformer_layer  # before 0.16
+        if hasattr(inner, "layers"):
+            stacks.append((f"mtp.layers.{index}.mtp_model_layer", inner))
+        else:
+            yield f"{MEGATRON}:mtp.layers.{index}", Block(index, inner, inner)
+    yield from ((f"{MEGATRON}:{name}.layers.{block.number}", block) for name, stack in stacks for block in blocks_of(gpt, stack))
+
+
+def known_name(block: Block, names: Mapping[int, Fused]) -> str | None:
     """Return the name of a block, from the names of its parameters; None where these are of no family."""
-    for parameter in layer.parameters():
+    layers = (layer for layer in (block.mixer, block.feed_forward) if layer is not None)
+    for parameter in (parameter for layer in layers for parameter in layer.parameters()):
         fused = names.get(id(parameter))
         found = BLOCK.match(fused.parts[0].name) if fused is not None and not fused.parts[0].own else None
         if found is not None:
@@ -140,19 +152,27 @@ def block_of(layer: Module, names: Mapping[int, Fused]) -> str | None:
     return None
 
 
-def of_block(layer: Module, block: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
+def of_block(block: Block, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe points of a block that no weight shows."""
-    yield ProbePoint(layer, (whole(f"{block}.input"),), argument(0, "hidden_states"), before=True)
-    yield ProbePoint(layer, (whole(block),))
-    core = getattr(layer.self_attention, "core_attention", None)
-    if core is not None:
-        yield from of_core(core, f"{block}.self_attn", config, place)
-    residual = (whole(f"{block}.residual"),)
-    yield ProbePoint(layer.pre_mlp_layernorm, residual, argument(0, "hidden_states"), before=True, reaches_all=False)
-    if hasattr(layer.mlp, "router"):
-        yield from of_experts(layer.mlp, f"{block}.mlp", whole, config, place)
-    elif hasattr(layer.mlp, "linear_fc2"):
-        yield activation(layer.mlp, f"{block}.mlp.activation", place)
+    if block.mixer is not None:
+        yield ProbePoint(block.mixer, (whole(f"{name}.input"),), argument(0, "hidden_states"), before=True)
+        core = getattr(getattr(block.mixer, "self_attention", None), "core_attention", None)
+        if core is not None:
+            yield from of_core(core, f"{name}.self_attn", config, place)
+    layer = block.feed_forward
+    if layer is None:
+        return
+    yield ProbePoint(layer, (whole(name),))
+    mlp = getattr(layer, "mlp", None)
+    if mlp is None or isinstance(mlp, IdentityOp):  # a layer that only mixes positions
+        return
+    residual, norm = (whole(f"{name}.residual"),), getattr(layer, "pre_mlp_layernorm", None)
+    if norm is not None:
+        yield ProbePoint(norm, residual, argument(0, "hidden_states"), before=True, reaches_all=False)
+    if hasattr(mlp, "router"):
+        yield from of_experts(mlp, f"{name}.mlp", whole, config, place)
+    elif hasattr(mlp, "linear_fc2"):
+        yield activation(mlp, f"{name}.mlp.activation", place)
 
 
 def of_core(core: Module, attention: str, config: Arguments, place: Place) -> Iterator[ProbePoint]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from align_hooks.data_file import sections, setting
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.catalogue import training
 from align_hooks.torch_side.objects import Argument
 
 Get = Callable[[str], Argument]
@@ -20,8 +19,8 @@ REHEARSAL: Mapping[str, Argument] = {name: setting(value) for name, value in _TA
 """Values that a CPU needs."""
 NOT_RECOMPUTED = ("moe_act", "layernorm")
 """Values of ``--recompute-modules`` that only Transformer Engine or the grouped matrix product recompute."""
-ACCELERATED, NOT_DETERMINISTIC, UNREAD, HYBRID, CUDA_GRAPHS, QUANTIZED = (
-    _TABLES[head] for head in ("accelerated", "not deterministic", "unread", "hybrid", "CUDA graphs", "quantized")
+ACCELERATED, NOT_DETERMINISTIC, UNREAD, CUDA_GRAPHS, QUANTIZED = (
+    _TABLES[head] for head in ("accelerated", "not deterministic", "unread", "CUDA graphs", "quantized")
 )
 """Attribute to flag of refused arguments, by condition."""
 CHECKPOINT = "latest_checkpointed_iteration.txt"
@@ -72,11 +71,6 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
         )
     if value("use_legacy_models"):  # until 0.17
         yield "--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out"
-    if training(settings) and (flags := [flag for name, flag in HYBRID.items() if value(name)]):
-        yield (
-            f"{flags[0]} builds a HybridModel or MambaModel, and only megatron.core's GPTModel can be recorded; train the same layers as a "
-            "GPTModel (pretrain_gpt.py), and leave it out"
-        )
     yield from unread(value)
     if settings.device != "cpu":
         yield from _unreachable(settings, value)

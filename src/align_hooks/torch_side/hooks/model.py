@@ -23,13 +23,14 @@ from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
 from align_hooks.torch_side.arrays import dtype_of
-from align_hooks.torch_side.model import Parameters, model_facts, parameters_of, unwrap
+from align_hooks.torch_side.model import Parameters, model_facts, parameters_of
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.structure import unwrap
 
 BESIDE = ("mindspeed", "mindspeed_llm", "torch_npu", "transformer_engine", "apex", "flash_attn", "triton")
 """Packages beside Megatron-LM that change numbers, by the names of their modules."""
