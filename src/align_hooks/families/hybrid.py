@@ -12,10 +12,11 @@ import copy
 import re
 from typing import Any
 
+PAIRS = "pairs of attention and feed-forward"
+"""What a family allows of a pattern, in words."""
 BLOCKS = re.compile(r"((?:[*+DG][-E])+)((?:/[*+DG][-E])*)")
 NAMES = (
     (re.compile(r"(?<=^decoder\.layers\.)(\d+)"), lambda first: lambda number: str((int(number[0]) + first) // 2)),
-    (re.compile(r"(?<=^decoder\.)final_norm(?=\.)"), lambda first: "final_layernorm"),
     (re.compile(r"(^mtp\.layers\.\d+\.mtp_model_layer)\.layers\.\d+"), lambda first: r"\1"),
 )
 """Parts of a parameter's name to what a GPTModel has there, by the number of this pipeline stage's first layer."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
-from align_hooks.families.hybrid import config_of, makes_blocks, pattern_of
+from align_hooks.families.hybrid import PAIRS, config_of, makes_blocks, pattern_of
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import NameTable, Rule
 
@@ -32,7 +32,7 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     ),
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(config_of(gpt).num_moe_experts),
-    "pattern of layers that make no blocks": lambda gpt, args: None if makes_blocks(gpt) else pattern_of(gpt),
+    "hybrid_layer_pattern": lambda gpt, args: PAIRS if makes_blocks(gpt) else pattern_of(gpt),
 }
 """Readers of properties that are no attribute of the configuration, from a built model and Megatron's arguments."""
 MEGATRON_FACTOR = 8.0

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 
+from align_hooks.hooking.attach import load
 from align_hooks.hooking.hook import Args, Function, Kwargs, Result
 from align_hooks.torch_side.objects import Config, Module, Tensor
 from align_hooks.torch_side.session import TorchSession
@@ -39,6 +40,15 @@ CONSTANT = (
     ((8, 0), ("get_device_capability",)),
 )
 """Constant answers of ``torch.cuda``, each with its functions."""
+COLUMN_PARALLEL = "megatron.core.tensor_parallel.layers:ColumnParallelLinear"
+TWINS = {
+    "TENorm": "megatron.core.transformer.torch_norm:WrappedTorchNorm",
+    "TEColumnParallelLinear": COLUMN_PARALLEL,
+    "TERowParallelLinear": "megatron.core.tensor_parallel.layers:RowParallelLinear",
+    "TELayerNormColumnParallelLinear": "align_hooks.torch_side.engine_twins:NormThenLinear",
+    "TEDotProductAttention": "megatron.core.transformer.dot_product_attention:DotProductAttention",
+}
+"""Transformer Engine's layers to plain ones with the same parameters."""
 
 
 def _answering(value: object) -> Function:
@@ -246,6 +256,39 @@ def _whole_sequence(part: Tensor) -> Tensor:
         return part
     chunks = gather_from_sequence_parallel_region(part, group=group).chunk(2 * ranks)
     return torch.cat([*chunks[::2], *reversed(chunks[1::2])])
+
+
+def install_engine(session: TorchSession, extensions: ModuleType) -> None:
+    """Put plain layers where a HybridModel's specification finds Transformer Engine's, which a CPU does not have."""
+
+    def build(name: str, twin: str, cls: type, /, *args: object, **kwargs: object) -> Module:
+        session.override(name, "Transformer Engine's", twin.rpartition(":")[2], WHY)
+        return load(twin)(*args, **kwargs)
+
+    if extensions.HAVE_TE:
+        return
+    for name, twin in TWINS.items():
+        session.patch_log.replace(extensions, name, type(name, (), {"__new__": functools.partial(build, name, twin)}))
+    session.patch_log.replace(extensions, "TELinear", load(COLUMN_PARALLEL))  # latent attention asks which class it is
+
+
+def install_query_norms(session: TorchSession, attention: ModuleType) -> None:
+    """Let ``--qk-layernorm`` build the norms that a HybridModel's specification leaves to Transformer Engine."""
+    from megatron.core.extensions import transformer_engine
+
+    if getattr(attention, "TENorm", transformer_engine) is None:
+        session.patch_log.replace(attention, "TENorm", transformer_engine.TENorm)
+
+
+def install_latent_norms(session: TorchSession, module: ModuleType) -> None:
+    """Let latent attention of such a specification have its norms inside the projections behind them."""
+    from megatron.core.extensions import transformer_engine
+
+    def init(original: Function, self: Module, *args: object) -> None:
+        original(self, *args)
+        self.fused_norm_linear_impl = self.fused_norm_linear_impl or transformer_engine.TELayerNormColumnParallelLinear
+
+    session.patch_log.surround(module.QKNormConfigResolver, "__init__", init)
 
 
 def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
