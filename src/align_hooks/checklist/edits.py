@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -177,8 +178,9 @@ def in_yaml(value: Setting) -> str:
 
 
 def in_command(value: Setting) -> str:
-    """Return a value as the words that follow a flag."""
-    return " ".join(map(in_command, value)) if isinstance(value, list | tuple) else str(value)
+    """Return a value as the words that follow a flag, quoted where a shell would make something else of it."""
+    text = " ".join(map(in_command, value)) if isinstance(value, list | tuple) else str(value)
+    return shlex.quote(text) if set("*|") & set(text) else text
 
 
 def block(edits: Sequence[Edit], base: str = "") -> str:

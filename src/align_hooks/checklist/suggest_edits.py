@@ -17,6 +17,7 @@ from align_hooks.checklist.lookup import MODEL, has, is_new, model
 from align_hooks.checklist.mindformers_models import DEEPSEEK, class_of, family, ignored, keys_read, refused, refuses, unread
 from align_hooks.checklist.resolver import GROUP_LIST, ODD, EditRequest, Edits, as_accepted, is_choice, no_edits, type_of
 from align_hooks.checklist.resolvers.data import LOADER, OF_MEGATRON, RESETS, reader, sequence
+from align_hooks.checklist.resolvers.hybrid import in_pattern
 from align_hooks.checklist.resolvers.precision import mindformers_flash
 from align_hooks.checklist.resolvers.schedule import GROUPED
 from align_hooks.checklist.row import BatchPair, CheckRow, Effect, SideSpec, SideValue
@@ -246,7 +247,7 @@ def _with_member(container: Setting, path: KeyPath, value: Setting) -> Setting:
 
 def as_edits(edits: Edits, candidate: Configuration) -> tuple[Edit, ...]:
     """Return edits as they are advised, with those of the keys that anchors tie to theirs."""
-    trainer = candidate.trainer
+    trainer, edits = candidate.trainer, in_pattern(applied(candidate, edits), edits)
     own = tuple(Edit(candidate.side, key, value, trainer=trainer) for key, value in edits.items())
     return (*own, *(Edit(candidate.side, key, value, anchor, trainer) for key, (value, anchor) in tied(edits, candidate).items()))
 

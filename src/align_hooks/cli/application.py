@@ -221,7 +221,7 @@ class Application:
 
 
 app = Application(
-    *("compare", "accept", "frozen", "watch", "ladder", "arbitrate", "check", "show", "distill", "convert", "dump-config"),
+    *("compare", "accept", "frozen", "watch", "ladder", "hybrid", "arbitrate", "check", "show", "distill", "convert", "dump-config"),
     *("run", "prove", "doctor", "demo", "env"),
 )
 

@@ -19,6 +19,7 @@ from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate
 from align_hooks.configuration.beside import program_of
 from align_hooks.configuration.files import SCRIPT, read_text
+from align_hooks.configuration.hybrid import as_blocks
 from align_hooks.configuration.mindformers import read_launch
 from align_hooks.configuration.script import Script, ShellWord
 from align_hooks.configuration.values import (
@@ -136,7 +137,8 @@ def bare_list(text: str, name: str, environment: Mapping[str, str]) -> Script:
     """Read a list of arguments as bash does, with variables; or word by word, where bash would need quotes."""
     script = evaluate(f"{LIST_NAME}=( {text}\n)\n{LIST_NAME} ${{{LIST_NAME}[@]}}", name, environment)
     script.exported.clear()
-    if not script.gaps and script.started:
+    globs = "$" not in text and any(word.unknown for command, _ in script.started for word in command)  # a HybridModel's pattern, say
+    if not (script.gaps or globs) and script.started:
         return script
     script = Script(name)
     words = [ShellWord(LIST_NAME, 1)]
@@ -212,7 +214,7 @@ def read_words(words: Sequence[ShellWord], script: Script, folder: Path | None =
         if attribute in ("nproc_per_node", "nnodes") and (values_of_flag or "=" in word.text):
             number_word = ShellWord(word.text.partition("=")[2], word.line) if "=" in word.text else values_of_flag[0]
             values.setdefault(f"launcher.{attribute}", Value(number(number_word.text), script.located(word.line), number_word.unknown))
-    read = Configuration(MEGATRON, name, values, environment, notes=notes, program=program, lost=lost, fork=fork)
+    read = Configuration(MEGATRON, name, as_blocks(values), environment, notes=notes, program=program, lost=lost, fork=fork)
     return replace(read, gaps=tuple(gaps), bounded=bounded)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from align_hooks.configuration import mindspeed
+from align_hooks.configuration.hybrid import as_blocks
 from align_hooks.configuration.megatron import FLAGS, number
 from align_hooks.configuration.pynative import PYNATIVE, as_graph, is_pynative
 from align_hooks.configuration.values import (
@@ -51,7 +52,8 @@ def recorded(facts: Facts, source: str) -> Configuration:
     fork = mindspeed.fork_of_record(values, FLAGS) if side == MEGATRON else ""
     if side == MINDFORMERS and is_pynative(values):
         return Configuration(side, source, as_graph(values), environment, facts, trainer=PYNATIVE)
-    return Configuration(side, source, mindspeed.by_attribute(values) if fork else values, environment, facts, fork=fork)
+    values = mindspeed.by_attribute(values) if fork else values
+    return Configuration(side, source, as_blocks(values) if side == MEGATRON else values, environment, facts, fork=fork)
 
 
 def _table(value: Setting) -> Facts:

@@ -5,6 +5,7 @@ MindFormers' newer models have a configuration of the same fields (:mod:`.mindfo
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
-from align_hooks.families.hybrid import PAIRS, config_of, makes_blocks, pattern_of
 from align_hooks.names.blocks import Dims
+from align_hooks.names.hybrid import PAIRS, feed_forward
 from align_hooks.names.table import NameTable, Rule
 
 _TABLES = tables("megatron.txt")
@@ -45,6 +46,28 @@ def function_name(function: object) -> str:
     """Return the name of a function, with its module unless that is torch's or Megatron's."""
     name, module = getattr(function, "__name__", str(function)), getattr(function, "__module__", None) or ""
     return name if module.partition(".")[0] in OWN else f"{module}.{name}"
+
+
+def pattern_of(gpt: GPTModel) -> str | None:
+    """Return a HybridModel's pattern of layers; None for a GPTModel."""
+    return getattr(gpt, "hybrid_layer_pattern", None)
+
+
+def makes_blocks(gpt: GPTModel) -> bool:
+    """Return whether the layers of a built model are blocks, or halves of blocks."""
+    pattern = pattern_of(gpt)
+    return pattern is None or feed_forward(pattern) is not None
+
+
+def config_of(gpt: GPTModel) -> Any:
+    """Return the configuration of a built model, of a HybridModel that of the GPTModel of the same blocks."""
+    if (made := feed_forward(pattern_of(gpt) or "")) is None:
+        return gpt.config
+    config, (experts, predicting) = copy.copy(gpt.config), made
+    config.num_layers, config.moe_layer_freq = len(experts), list(map(int, experts))
+    if not any((*experts, *predicting)):
+        config.num_moe_experts = None
+    return config
 
 
 def misfits(family: Family, gpt: GPTModel, args: Args) -> list[str]:

@@ -8,7 +8,6 @@ from typing import TypeVar
 from align_hooks.families import megatron
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Args, Family, GPTModel, kind_of
-from align_hooks.families.hybrid import config_of
 from align_hooks.families.llama import LLAMA
 from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.families.qwen2 import QWEN2
@@ -36,7 +35,7 @@ def closest(families: Iterable[Family], misfits: Callable[[Family], list[T]], *,
 
 def nearest(gpt: GPTModel, args: Args) -> tuple[Family, list[str]]:
     """Return the family from which a model built by Megatron-LM differs least, and how it differs."""
-    return closest(FAMILIES, lambda family: megatron.misfits(family, gpt, args), experts=bool(config_of(gpt).num_moe_experts))
+    return closest(FAMILIES, lambda family: megatron.misfits(family, gpt, args), experts=bool(megatron.config_of(gpt).num_moe_experts))
 
 
 def levels() -> tuple[tuple[str, ...], ...]:

@@ -16,12 +16,12 @@ import torch
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family
-from align_hooks.families.hybrid import config_of, in_blocks, makes_blocks, pattern_of
-from align_hooks.families.megatron import decoder, dims
+from align_hooks.families.megatron import config_of, decoder, dims, makes_blocks, pattern_of
 from align_hooks.families.own import described
 from align_hooks.families.registry import nearest
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.fused import Fused, gathered
+from align_hooks.names.hybrid import in_blocks
 from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy

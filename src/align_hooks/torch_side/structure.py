@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.hybrid import makes_blocks, pattern_of
+from align_hooks.families.megatron import makes_blocks, pattern_of
 from align_hooks.torch_side.objects import Module
 
 DECODERS = {

@@ -35,7 +35,7 @@ def megatron_expert_layers(c: Configuration) -> Setting:
     if mindspeed.of_mindspeed(c):
         return in_runs(mindspeed.sparse_layers(c) if megatron_experts(c) else "")
     layers = value_of(c, ("num_layers", "encoder_num_layers"))
-    return in_runs(_layers(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else "")
+    return in_runs(layer_digits(value_of(c, ("moe_layer_freq",), 1), layers) if megatron_experts(c) else "")
 
 
 @megatron_expert_layers.writer
@@ -55,7 +55,7 @@ def mindformers_expert_layers(c: Configuration) -> Setting:
         return ExpertLayers() if experts is None else UNSET
     if family(c) != "qwen3_moe" and are_numbers(dense, layers) and dense and layers <= LONGEST:
         return in_runs("0" * int(dense) + "1" * int(layers - dense))
-    return in_runs(_layers(1 if family(c) == "qwen3_moe" else every, layers))
+    return in_runs(layer_digits(1 if family(c) == "qwen3_moe" else every, layers))
 
 
 @mindformers_expert_layers.writer
@@ -86,7 +86,7 @@ def in_runs(digits: Setting) -> Setting:
     return ExpertLayers(tuple((kind == "1", len(list(run))) for kind, run in itertools.groupby(digits)))
 
 
-def _layers(every: Setting, layers: Setting) -> Setting:
+def layer_digits(every: Setting, layers: Setting) -> Setting:
     """Return one digit a layer, from a frequency, a list, or Megatron's ``([0]+[1]*3)*2``; UNSET where not known."""
     if not are_numbers(layers) or layers > LONGEST:
         return UNSET

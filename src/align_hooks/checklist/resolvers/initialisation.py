@@ -7,11 +7,13 @@ from align_hooks.checklist.edits import named
 from align_hooks.checklist.lookup import Unstated, all_sides, is_new, model, value_of
 from align_hooks.checklist.mindformers_models import default
 from align_hooks.checklist.resolvers.experts import mindformers_experts
+from align_hooks.checklist.resolvers.hybrid import is_of_blocks
+from align_hooks.configuration.hybrid import PATTERNS
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting
 from align_hooks.messages import Message, Side, message
 
-HYBRID = ("hybrid_layer_pattern", "hybrid_override_pattern", "is_hybrid_model")
-"""Settings of layers of several kinds in one Megatron-LM model; each adds to the residual once, not twice."""
+HYBRID = (*PATTERNS, "is_hybrid_model")
+"""Settings of a HybridModel, each of whose layers adds to the residual once; a pair of them twice, as a layer of a GPTModel."""
 RULES = model("param_init_std_rules")
 LOADED, OF_MODEL = ("load_checkpoint", "checkpoint.load_path"), model("checkpoint_name_or_path")
 
@@ -37,7 +39,8 @@ def megatron_spread(c: Configuration) -> Setting:
     """Return the spread of ``scaled_init_method_normal``, as in MindSpeed-LLM; Xavier's initialisation replaces it."""
     if value_of(c, ("init_method_xavier_uniform",), False):
         return Spread.ALIKE
-    return Spread.BY_DEPTH_ONCE if any(value_of(c, (name,), None) for name in HYBRID) else Spread.BY_DEPTH
+    given = [value for name in HYBRID if (value := value_of(c, (name,), None))]
+    return Spread.BY_DEPTH if not given or is_of_blocks(c) else Spread.BY_DEPTH_ONCE
 
 
 def both_draw(reference: Configuration, candidate: Configuration) -> Words | None:

@@ -12,6 +12,8 @@ ORDINARY = {"qwen3_spec", "qwen2_moe_spec", "bailing_spec", "deepseek_spec", "mi
 """Modules of ``mindspeed_llm.tasks.models.spec`` whose layers are Megatron-LM's, with plain or latent attention."""
 LATENT = {"deepseek_spec", "minicpm_spec", "plm_spec", "longcat_spec"}
 """Those with latent attention."""
+STACKS = {"hybrid_stack_spec", "mamba_stack_spec"}
+"""Megatron-LM's own specifications of a HybridModel's layers, by the last word of ``--spec``."""
 GATED = {"gelu_tanh": "gelu_pytorch_tanh", "geglu": "gelu"}
 """Flags of an activation that multiplies by a gate, and how Hugging Face calls the activation; where both are given the first counts."""
 BOUNDS = {"low": "low_freq_factor", "high": "high_freq_factor", "length": "original_max_position_embeddings"}
@@ -31,8 +33,9 @@ def layer_module(c: Configuration) -> str:
 
 
 def layers_of_its_own(c: Configuration) -> Setting:
-    """Return the module of ``--spec``; None where its layers are Megatron-LM's."""
-    return None if of_mindspeed(c) and layer_module(c) in ORDINARY else value_of(c, ("spec",), None)
+    """Return the module of ``--spec``; None where its layers are Megatron-LM's, a GPTModel's or a HybridModel's."""
+    spec = value_of(c, ("spec",), None)
+    return None if (of_mindspeed(c) and layer_module(c) in ORDINARY) or str(spec).rpartition(" ")[2].strip("'\"],") in STACKS else spec
 
 
 def latent(c: Configuration) -> Setting:

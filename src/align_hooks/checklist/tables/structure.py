@@ -8,10 +8,11 @@ from align_hooks.checklist.canonical_values import UNSET, plain, text
 from align_hooks.checklist.lookup import FFN, GROUPS, HEADS, LAYERS, TYPE_OF_POSITIONS, Read, is_off, is_on, model, value_of
 from align_hooks.checklist.mindformers_models import default, if_complete
 from align_hooks.checklist.resolver import one_of
-from align_hooks.checklist.resolvers import initialisation, mindspeed
+from align_hooks.checklist.resolvers import hybrid, initialisation, mindspeed
 from align_hooks.checklist.resolvers import structure as read
 from align_hooks.checklist.resolvers.experts import no_dense_layer
 from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, SideSpec, Worded
+from align_hooks.configuration.hybrid import PATTERNS
 from align_hooks.configuration.megatron import ARGUMENTS
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import message
@@ -45,10 +46,10 @@ ALONE_WITH_MEGATRON = (
     *("init_method_xavier_uniform", "embedding_init_method_std", "embed_layernorm", "qk_l2_norm", "qk_clip"),
     *("no_rope_freq", "softmax_type", "attention_output_gate", "activation_func_clamp_value"),
     *("glu_linear_offset", "experimental_attention_variant", "linear_attention_freq"),
-    *("hybrid_override_pattern", "hybrid_layer_pattern"),
 )
 ALONE = (
     *map(megatron_alone, ALONE_WITH_MEGATRON),
+    *(megatron_alone(name, read=partial(hybrid.pattern_of_no_blocks, name)) for name in PATTERNS),
     megatron_alone("spec", read=mindspeed.layers_of_its_own),
     *map(megatron_alone, ("heterogeneous_layers_config_path", "use_mup", "rampup_batch_size", "step_batch_size_schedule")),
 )
