@@ -155,7 +155,14 @@ def test_every_trigger_is_a_module_of_the_installed_framework_that_defines_the_t
     if not inside and hook.variant == PYNATIVE_TRAINER:
         return
     assert (path is not None) == inside, f"{hook.trigger} is {path} in a version {'inside' if inside else 'outside'} {hook.supports}"
-    assert path is None or [target for target in hook.targets if target not in definitions(path)] == []
+    if path is not None:
+        derived = {target for target in hook.targets if target.partition(".")[0] in definitions(path)} if is_alternative(hook) else set()
+        assert [target for target in hook.targets if target not in {*definitions(path), *derived}] == []
+
+
+def is_alternative(hook: Hook) -> bool:
+    """Whether a hook is of a class that newer versions derive from that of another: MambaModel's forward is HybridModel's."""
+    return bool(hook.variant) and not hook.must_fire
 
 
 def test_the_range_of_megatron_is_what_the_matrix_proved() -> None:

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from align_hooks.quantities.weights import NO_FAMILY, UNKNOWN
-from chosen import slow
 from real import frameworks
 
 REFUSED = {
-    "HybridModel": "megatron.core.models.hybrid.hybrid_model.HybridModel: only megatron.core's GPTModel",
-    "MambaModel": "megatron.core.models.mamba.mamba_model.MambaModel: only megatron.core's GPTModel",
+    "a HybridModel without a pattern": "megatron.core.models.hybrid.hybrid_model.HybridModel: only megatron.core's GPTModel",
     "T5Model": "megatron.core.models.T5.t5_model.T5Model: only megatron.core's GPTModel",
     "BertModel": "megatron.core.models.bert.bert_model.BertModel: only megatron.core's GPTModel",
     "RetroModel": "megatron.core.models.retro.model.RetroModel: only megatron.core's GPTModel",
@@ -21,7 +19,7 @@ REFUSED = {
     "layers of one number": "layers are numbered 1, 1",
     "layers without a number": "layers are numbered None, None",
 }
-RECORDED = ("GPTModel", "a class derived from it", "a decoder derived from TransformerBlock")
+RECORDED = ("GPTModel", "a class derived from it", "a decoder derived from TransformerBlock", "HybridModel", "MambaModel")
 UNREAD = {
     "GPTModel.max_sequence_length": "max_position_embeddings",
     "TransformerConfig.hidden_size": "hidden_size",
@@ -63,22 +61,26 @@ def test_a_fact_is_right_or_unknown_whatever_attribute_is_missing(answers: dict[
     assert kind != "qwen3_moe" or recorded["TransformerConfig.moe_router_pre_softmax"][UNKNOWN] == ["norm_topk_prob"]
 
 
+def test_the_facts_of_a_hybrid_model_are_those_of_its_blocks_or_unknown(answers: dict[str, Any]) -> None:
+    whole, of_gpt = answers["hybrid"][""], answers["facts"]["llama"][""]
+    assert whole == of_gpt
+    for without, model in answers["hybrid"].items():
+        assert "refused" in model or {key: model[key] for key in whole.keys() & model.keys()}.items() <= whole.items(), without
+        assert "refused" in model or NO_FAMILY in model or set(model.get(UNKNOWN, ())) == whole.keys() - model.keys(), without
+
+
+def test_what_is_no_block_keeps_the_numbers_of_its_own_layers(answers: dict[str, Any]) -> None:
+    names = answers["names"]
+    assert {name.partition(".self_attn")[0] for name in names["*-*-"] if ".self_attn" in name} == {"model.layers.0", "model.layers.1"}
+    assert [name for name in names["*-*-"] if name.startswith("megatron:")] == []
+    for pattern, layers in (("*M-", 3), ("**--", 4)):
+        own = [name for name in names[pattern] if ".layers." in name]
+        assert {name.split(".")[2] for name in own} == set(map(str, range(layers)))
+        assert all(name.startswith("megatron:decoder.layers.") for name in own)
+        assert set(names[pattern]) - set(own) == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+    assert {"megatron:decoder.layers.1.mixer.weight", "megatron:decoder.layers.2.mlp.linear_fc2.weight"} < set(names["*M-"])
+    assert answers["of no blocks"][NO_FAMILY] == ["hybrid_layer_pattern is *M-, not pairs of attention and feed-forward"]
+
+
 def test_whether_the_model_draws_is_unknown_where_an_argument_is_missing(answers: dict[str, Any]) -> None:
     assert answers["draws"] == [False, True, True, None]
-
-
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [slow((("--hybrid-layer-pattern", "*-*-"), "--hybrid-layer-pattern builds a HybridModel")), ((), "hybrid_model.HybridModel: only")],
-    ids=["by its arguments", "as it was built"],
-)
-def test_a_hybrid_model_is_refused_before_the_first_step(flags: tuple[str, ...], part: str, real_corpus: Path) -> None:
-    change = {"--num-layers": None} if flags else {}
-    given = {"script": frameworks.SCRIPTS / "pretrain_hybrid.py", "change": change, "flags": flags}
-    done = frameworks.kept(frameworks.megatron, 2, **given, RUN="run", **frameworks.EVERYTHING)
-    (line,) = [line for line in done.ours.splitlines() if " -> " not in line]
-    assert part in line and "pretrain_gpt.py" in line
-    assert "iteration        1/" not in done.output
-    assert not {"run.json", "step_0", "scalars"} & {path.name for path in done.run.iterdir()}
-    if flags:  # without a recording the same command trains
-        assert "iteration        3/" in frameworks.kept(frameworks.megatron, **given, SEED=None).output

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
+from align_hooks.scenarios.hybrid import SPECIFICATION
 from chosen import slow_but
 from real import frameworks
 from real.frameworks import Made
@@ -27,6 +28,8 @@ def train(ranks: int, kind: str, flags: Sequence[str] = (), **variables: object)
     """Train ``ranks`` processes and open what they recorded."""
     family, own, change = REFERENCES[kind]
     given = {"family": family, "change": {**STEPS, **change}, "flags": (*own, *flags), "ranks": ranks}
+    if "--hybrid-layer-pattern" in flags:
+        given |= {"script": frameworks.LAUNCH / "pretrain_hybrid.py", "flags": (*given["flags"], *SPECIFICATION)}
     variables |= {"ROUTING": "all"} if kind in SPARSE else {}
     return open_run(frameworks.recorded(frameworks.megatron, **given, **variables))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align_hooks.configuration.values import Setting, Value
-from align_hooks.names.hybrid import feed_forward, pattern_of_blocks
+from align_hooks.names.hybrid import feed_forward
 
 PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
 """The argument, and its name before 0.17."""
@@ -22,8 +22,3 @@ def as_blocks(values: Mapping[str, Value]) -> Mapping[str, Value]:
     experts, predicting = made
     stated: tuple[Setting, ...] = (len(experts), str(list(map(int, experts))), len(predicting) or None)
     return {**values, **{name: Value(value, pattern.place) for name, value in zip(LAYERS, stated, strict=True)}}
-
-
-def makes_blocks(value: Setting) -> bool:
-    """Return whether there is no pattern, or one of blocks."""
-    return not value or feed_forward(str(value)) is not None

@@ -84,8 +84,8 @@ class PatchLog:
         owner, name, before = find(hook, module, target)
         holders = map(vars, owner.__mro__ if isinstance(owner, type) else (owner,))
         raw = next((held[name] for held in holders if name in held), before)  # a staticmethod or classmethod, where the target is one
-        # of a derived class, the base's wrapper is enough
-        if any((change.owner is owner and change.name == name) or change.after is raw for change in self.journal):
+        # of a variant that is derived from another, the base's wrapper is enough
+        if any((change.owner is owner and change.name == name) or (hook.variant and change.after is raw) for change in self.journal):
             return
 
         def counting(wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -15,7 +15,7 @@ from align_hooks.names import points
 from align_hooks.names.fused import Fused
 from align_hooks.torch_side.model import MEGATRON, Parameters
 from align_hooks.torch_side.objects import Arguments, Module, Tensor
-from align_hooks.torch_side.structure import Block, blocks_of
+from align_hooks.torch_side.structure import LayersOfBlock, blocks_of
 
 BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
 """The beginning of the names of a block's parameters."""
@@ -129,7 +129,7 @@ def of_heads(module: Module, fused: Fused, count: int, place: Place) -> Iterator
     yield ProbePoint(module, (share(piece.name.removesuffix(".weight"), width, place),))
 
 
-def named_blocks(gpt: Module) -> Iterator[tuple[str, Block]]:
+def named_blocks(gpt: Module) -> Iterator[tuple[str, LayersOfBlock]]:
     """Yield all blocks of a chunk, also those for multi-token prediction, each with its own name."""
     stacks = [("decoder", gpt.decoder)]
     for index, layer in enumerate(getattr(getattr(gpt, "mtp", None), "layers", ())):
@@ -137,11 +137,11 @@ def named_blocks(gpt: Module) -> Iterator[tuple[str, Block]]:
         if hasattr(inner, "layers"):
             stacks.append((f"mtp.layers.{index}.mtp_model_layer", inner))
         else:
-            yield f"{MEGATRON}:mtp.layers.{index}", Block(index, inner, inner)
+            yield f"{MEGATRON}:mtp.layers.{index}", LayersOfBlock(index, inner, inner)
     yield from ((f"{MEGATRON}:{name}.layers.{block.number}", block) for name, stack in stacks for block in blocks_of(gpt, stack))
 
 
-def known_name(block: Block, names: Mapping[int, Fused]) -> str | None:
+def known_name(block: LayersOfBlock, names: Mapping[int, Fused]) -> str | None:
     """Return the name of a block, from the names of its parameters; None where these are of no family."""
     layers = (layer for layer in (block.mixer, block.feed_forward) if layer is not None)
     for parameter in (parameter for layer in layers for parameter in layer.parameters()):
@@ -152,7 +152,7 @@ def known_name(block: Block, names: Mapping[int, Fused]) -> str | None:
     return None
 
 
-def of_block(block: Block, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
+def of_block(block: LayersOfBlock, name: str, whole: Callable[[str], ProbeSlice], config: Arguments, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe points of a block that no weight shows."""
     if block.mixer is not None:
         yield ProbePoint(block.mixer, (whole(f"{name}.input"),), argument(0, "hidden_states"), before=True)

@@ -17,7 +17,7 @@ DECODERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LayersOfBlock:
     """What a GPTModel has as one layer: there both halves are the same module."""
 
     number: int
@@ -33,14 +33,14 @@ class Block:
         return self.mixer is not None and self.feed_forward is not None
 
 
-def blocks_of(model: Module, decoder: Module) -> Iterator[Block]:
+def blocks_of(model: Module, decoder: Module) -> Iterator[LayersOfBlock]:
     """Yield the blocks of a decoder, or of a layer for multi-token prediction, of a built model."""
     if pattern_of(model) is None or not makes_blocks(model):
-        yield from (Block(layer.layer_number - 1, layer, layer) for layer in decoder.layers)
+        yield from (LayersOfBlock(layer.layer_number - 1, layer, layer) for layer in decoder.layers)
         return
     for number, halves in itertools.groupby(decoder.layers, lambda layer: (layer.layer_number - 1) // 2):
         here = {(layer.layer_number - 1) % 2: layer for layer in halves}
-        yield Block(number, here.get(0), here.get(1))
+        yield LayersOfBlock(number, here.get(0), here.get(1))
 
 
 def unwrap(model: Module) -> Module:
@@ -62,7 +62,8 @@ def refuse_unknown(model: Module) -> None:
             f"the model is a {known[0] if older else (others or names)[0]}: only megatron.core's GPTModel, its HybridModel since 0.17, "
             "or a class of your own that derives from one, can be recorded; train the same layers as a GPTModel (pretrain_gpt.py)"
         )
-    decoder, stacks = getattr(model, "decoder", None), [DECODERS[name] for name in known]
+    decoder: Module = getattr(model, "decoder", None)
+    stacks = [DECODERS[name] for name in known]
     if not set(stacks) & set(map(class_name, type(decoder).__mro__)):
         raise RefusedRun(
             f"the decoder of the model is a {class_name(type(decoder))}: only layers of megatron.core's "

@@ -24,14 +24,17 @@ from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec
 from megatron.core.models.bert.bert_model import BertModel
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.models.hybrid.hybrid_block import HybridStack
+from megatron.core.models.hybrid import hybrid_block
 from megatron.core.models.hybrid.hybrid_model import HybridModel
 from megatron.core.models.mamba.mamba_model import MambaModel
 from megatron.core.models.T5 import t5_spec
 from megatron.core.models.T5.t5_model import T5Model
+from megatron.core.ssm.mlp_layer import MLPLayer
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from megatron.core.transformer.transformer_block import TransformerBlock
-from pretrain_hybrid import local_stack
+from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 from align_hooks.errors import RefusedRun
 from align_hooks.torch_side.hooks.model import draws
@@ -95,9 +98,34 @@ def with_decoder(kind: type) -> Any:
     return model
 
 
-def hybrid(kind: type) -> Any:
-    given = {"vocab_size": 40, "max_sequence_length": 32, "hybrid_layer_pattern": "*-", "position_embedding_type": "rope"}
-    return kind(config(), local_stack(), **given)
+class Recurrent(torch.nn.Module):
+    """Stands for a MambaLayer, which needs kernels of a GPU."""
+
+    def __init__(self, config: TransformerConfig, layer_number: int, **given: object) -> None:
+        super().__init__()
+        self.layer_number, self.mixer = layer_number, torch.nn.Linear(config.hidden_size, config.hidden_size)
+
+
+def hybrid(kind: type, pattern: str = "*-") -> Any:
+    """A model of layers that are each half of a GPTModel's, without Transformer Engine."""
+    hybrid_block.TENorm = WrappedTorchNorm
+    whole = get_gpt_layer_local_spec(normalization="RMSNorm").submodules
+    attention, feed_forward = ("input_layernorm", "self_attention", "self_attn_bda"), ("pre_mlp_layernorm", "mlp", "mlp_bda")
+    halves = {
+        name: ModuleSpec(layer, submodules=TransformerLayerSubmodules(**{part: getattr(whole, part) for part in parts}))
+        for name, layer, parts in (("attention_layer", TransformerLayer, attention), ("mlp_layer", MLPLayer, feed_forward))
+    }
+    stack = hybrid_block.HybridStackSubmodules(**halves, mamba_layer=ModuleSpec(Recurrent))
+    given = {"vocab_size": 40, "max_sequence_length": 32, "hybrid_layer_pattern": pattern, "position_embedding_type": "rope"}
+    built = config()
+    built.num_layers = len(pattern)
+    return kind(built, ModuleSpec(hybrid_block.HybridStack, submodules=stack), rotary_base=1234567, **given)
+
+
+def without_pattern() -> Any:
+    model = hybrid(HybridModel)
+    model.hybrid_layer_pattern = None
+    return model
 
 
 def t5() -> Any:
@@ -116,11 +144,12 @@ MODELS: dict[str, Callable[[], Any]] = {
     "a decoder derived from TransformerBlock": lambda: with_decoder(DerivedBlock),
     "HybridModel": lambda: hybrid(HybridModel),
     "MambaModel": lambda: hybrid(MambaModel),
+    "a HybridModel without a pattern": without_pattern,
     "T5Model": t5,
     "BertModel": bert,
     "RetroModel": lambda: gpt(RetroModel),
     "no GPTModel": LooksAlike,
-    "another decoder": lambda: with_decoder(HybridStack),
+    "another decoder": lambda: with_decoder(hybrid_block.HybridStack),
     "layers from 0": lambda: numbered(0, 1),
     "layers of one number": lambda: numbered(1, 1),
     "layers without a number": lambda: numbered(None, None),
@@ -152,9 +181,7 @@ def raising(name: str) -> property:
     return property(missing)
 
 
-def without(kind: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """What a record would say of a model of a kind, each time without one attribute of the model, its configuration, or its embedding."""
-    model, arguments = gpt(**KINDS[kind]), SimpleNamespace(**ARGUMENTS, **DRAWING)
+def without_each(model: Any, arguments: SimpleNamespace) -> Iterator[tuple[str, dict[str, object]]]:
     yield "", facts(model, arguments)
     for owner in (model, model.config, model.rotary_pos_emb):
         whole = type(owner)
@@ -162,6 +189,18 @@ def without(kind: str) -> Iterator[tuple[str, dict[str, object]]]:
             owner.__class__ = type(whole.__name__, (whole,), {name: raising(name)})
             yield f"{whole.__name__}.{name}", facts(model, arguments)
             owner.__class__ = whole
+
+
+def names(pattern: str) -> list[str]:
+    """The names of what a HybridModel holds."""
+    parameters = parameters_of([hybrid(HybridModel, pattern)], 40)
+    return [name for parameter in parameters for name in parameter.whole.pieces]
+
+
+def without(kind: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """What a record would say of a model of a kind, each time without one attribute of the model, its configuration, or its embedding."""
+    model, arguments = gpt(**KINDS[kind]), SimpleNamespace(**ARGUMENTS, **DRAWING)
+    yield from without_each(model, arguments)
     embedding = model._modules.pop("rotary_pos_emb")
     yield "GPTModel.rotary_pos_emb", facts(model, arguments)
     model.rotary_pos_emb = embedding
@@ -180,6 +219,9 @@ parallel_state.initialize_model_parallel()
 answers = {
     "refusals": {name: refusal(build) for name, build in MODELS.items()},
     "facts": {kind: dict(without(kind)) for kind in KINDS},
+    "hybrid": dict(without_each(hybrid(HybridModel, "*-*-"), SimpleNamespace(**ARGUMENTS, **DRAWING))),
+    "names": {pattern: names(pattern) for pattern in ("*-*-", "*M-", "**--")},
+    "of no blocks": facts(hybrid(HybridModel, "*M-"), SimpleNamespace(**ARGUMENTS, **DRAWING)),
     "draws": [draws(SimpleNamespace(**given)) for given in (DRAWING, DRAWING | DROPOUT, DROPOUT, {"hidden_dropout": 0.0})],
 }
 ANSWERS.write_text(json.dumps(answers))

@@ -9,6 +9,7 @@ from align_hooks.configuration.hybrid import LAYERS, PATTERNS
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.names.hybrid import feed_forward, pattern_of_blocks
 
+
 def pattern(c: Configuration) -> str:
     """Return the pattern of a side; empty without one."""
     return next((str(value) for name in PATTERNS if (value := value_of(c, (name,), None))), "")
