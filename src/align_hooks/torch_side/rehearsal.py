@@ -291,6 +291,12 @@ def install_latent_norms(session: TorchSession, module: ModuleType) -> None:
     session.patch_log.surround(module.QKNormConfigResolver, "__init__", init)
 
 
+def install_fully_sharded(session: TorchSession, module: ModuleType) -> None:
+    """Let ``--use-torch-fsdp2`` shard over ranks of CPUs."""
+    whole = module.DeviceMesh
+    session.patch_log.replace(module, "DeviceMesh", SimpleNamespace(from_group=lambda group, device: whole.from_group(group, "cpu")))
+
+
 def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
     """Restore the generator after Megatron's warm-up of kernels, which on an accelerator draws from another generator."""
     # the number of draws depends on the tensor-parallel size, on which weights of --use-cpu-initialization must not depend
