@@ -25,6 +25,7 @@ from align_hooks.names.hybrid import in_blocks
 from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
+from align_hooks.torch_side.fully_sharded import elements, is_first_replica, is_sharded, shard
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
@@ -53,14 +54,21 @@ class Parameter:
     this rank's range holds nothing of the parameter."""
     counted: bool
     """False for a copy for which another rank accounts."""
+    sharded: torch.Tensor | None = None
+    """The DTensor whose shard ``main`` is, with FSDP2; None otherwise."""
+
+    @property
+    def in_optimizer(self) -> torch.Tensor | None:
+        """The tensor by which the optimizer knows the parameter; None where it does not have it on this rank."""
+        return self.main if self.sharded is None else self.sharded
 
     def gradient(self) -> torch.Tensor | None:
         """Return the reduced, unscaled gradient that the optimizer will use, right after ``prepare_grads``."""
         # decoupled_grad is the precision-aware optimizer's; the model's own grad, unless it is main, is a dummy with fused accumulation
-        candidates = [getattr(self.main, name, None) for name in ("decoupled_grad", "grad")]
+        candidates = [getattr(self.in_optimizer, name, None) for name in ("decoupled_grad", "grad")]
         if self.fused.flat is None:  # main_grad may still have the loss scale, so it comes last
             candidates += [getattr(self.model, name, None) for name in ("decoupled_grad", "main_grad")]
-        return next((gradient for gradient in candidates if gradient is not None), None)
+        return next((shard(gradient) for gradient in candidates if gradient is not None), None)
 
 
 @dataclass(frozen=True)
@@ -131,10 +139,10 @@ class Parameters:
         """Map the id of each parameter with an fp32 main parameter to whether this one, rounded, differs from the model's weight."""
         flags: dict[int, torch.Tensor] = {}
         for parameter, main in self.updated:
-            model, flat = parameter.model.detach(), parameter.fused.flat
+            model, flat = shard(parameter.model.detach()), parameter.fused.flat
             # a quantised weight (a subclass of Tensor) has its own rounding; an offloaded main parameter would have to be moved
             half = model.dtype in (torch.bfloat16, torch.float16) and type(model) is torch.Tensor
-            here = model.reshape(-1)[slice(*flat)] if flat is not None else model.reshape(-1)
+            here = model.reshape(-1)[slice(*flat)] if flat is not None and parameter.sharded is None else model.reshape(-1)
             if half and main.dtype is torch.float32 and main.device == model.device and main.numel() == here.numel():
                 flags[id(parameter)] = (main.detach().reshape(-1).to(here.dtype) != here).any()
         if not flags:
@@ -199,10 +207,11 @@ class Parameters:
         with torch.no_grad():
             for parameter in self.all:
                 source = torch.from_numpy(np.ascontiguousarray(read(parameter.whole)))
-                parameter.model.copy_(source)
+                own = source if parameter.fused.flat is None else source.reshape(-1)[slice(*parameter.fused.flat)]
+                shard(parameter.model).copy_(source if parameter.sharded is None else own)
                 main = parameter.main
                 if main is not None and main is not parameter.model:
-                    main.copy_(source if parameter.fused.flat is None else source.reshape(-1)[slice(*parameter.fused.flat)])
+                    main.copy_(own)
 
 
 def on_host(numbers: torch.Tensor) -> Array:
@@ -292,7 +301,12 @@ def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str,
         start, stop, main = ranges.get(id(model), (0, 0, None))
         return Parameter(model, fused, fused.narrowed(start, stop), main, is_counted(name, model, place, flat=True))
     main = getattr(model, "main_param", None)
-    return Parameter(model, fused, fused, model if main is None else main, is_counted(name, model, place, flat=False))
+    main = model if main is None else main
+    if is_sharded(model):
+        start, stop = elements(model)
+        counted = is_counted(name, model, place, flat=True) and is_first_replica(model)
+        return Parameter(model, fused, fused.narrowed(start, stop), shard(main) if stop > start else None, counted, main)
+    return Parameter(model, fused, fused, main, is_counted(name, model, place, flat=False))
 
 
 def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:

@@ -13,7 +13,8 @@ from align_hooks.names.blocks import Array
 from align_hooks.record.format.layout import MOMENTS
 from align_hooks.record.reader import OptimizerState
 from align_hooks.torch_side.arrays import dtype_of
-from align_hooks.torch_side.model import Parameters, pieces
+from align_hooks.torch_side.fully_sharded import shard, sharded_as
+from align_hooks.torch_side.model import Parameter, Parameters, pieces
 from align_hooks.torch_side.objects import Optimizer
 
 
@@ -29,7 +30,7 @@ def leaf_optimizers(optimizer: Optimizer) -> list[Optimizer]:
 
 def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, object]:
     """Return the optimizer's present hyper-parameters by parameter group, with canonical names."""
-    names = {id(main): parameter.fused.pieces for parameter, main in parameters.updated}
+    names = {id(parameter.in_optimizer): parameter.fused.pieces for parameter in parameters}
     leaves = leaf_optimizers(optimizer)
     return {
         "type": type(leaves[0].optimizer).__name__ if leaves else "none on this rank",
@@ -72,10 +73,11 @@ def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str,
     states = {id(main): state for leaf in leaf_optimizers(optimizer) for main, state in leaf.optimizer.state.items()}
     counted = [(parameter, main) for parameter, main in parameters.updated if parameter.model.requires_grad and parameter.counted]
 
-    def moment_of(main: torch.Tensor, moment: str) -> torch.Tensor:
-        return states.get(id(main), {}).get(moment, torch.zeros_like(main, dtype=torch.float32))
+    def moment_of(parameter: Parameter, main: torch.Tensor, moment: str) -> torch.Tensor:
+        state = states.get(id(parameter.in_optimizer), {})
+        return shard(state[moment]) if moment in state else torch.zeros_like(main, dtype=torch.float32)
 
-    return {moment: pieces((parameter.fused, moment_of(main, moment)) for parameter, main in counted) for moment in MOMENTS}
+    return {moment: pieces((parameter.fused, moment_of(parameter, main, moment)) for parameter, main in counted) for moment in MOMENTS}
 
 
 def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
@@ -90,7 +92,7 @@ def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
 
 def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerState) -> None:
     """Set Adam's moments and its count of updates."""
-    fused = {id(main): parameter.fused for parameter, main in parameters.updated}
+    fused = {id(parameter.in_optimizer): parameter.fused for parameter in parameters}
     for leaf in leaf_optimizers(optimizer):
         per_parameter = type(leaf.optimizer).__module__.startswith("torch.")  # FusedAdam counts updates per group
         for group in leaf.optimizer.param_groups:
@@ -98,7 +100,7 @@ def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerS
                 group["step"] = state.updates
             for main in group["params"]:
                 arrays = {name: np.ascontiguousarray(fused[id(main)].join(tensors)) for name, tensors in state.moments.items()}
-                loaded = {name: torch.from_numpy(array).to(main.device) for name, array in arrays.items()}
+                loaded = {name: sharded_as(main, torch.from_numpy(array).to(main.device)) for name, array in arrays.items()}
                 if per_parameter:
                     on_device = group.get("capturable") or group.get("fused")
                     loaded["step"] = torch.tensor(float(state.updates), device=main.device if on_device else "cpu")

@@ -10,7 +10,7 @@ of the module in 0.9 to 0.19.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -18,6 +18,8 @@ from megatron.core.optimizer import clip_grads
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.torch_side import fully_sharded
+from align_hooks.torch_side.fully_sharded import shard
 from align_hooks.torch_side.objects import Group
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import FrameworkNorm, TorchSession
@@ -34,8 +36,9 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
         if call.get("norm_type", 2) == 2:
             included = call["grads_for_norm"]
-            tensors = [included] if isinstance(included, torch.Tensor) else list(included)
-            first, ranks = ranks_of(call.get("grad_stats_parallel_group"))
+            given = [included] if isinstance(included, torch.Tensor) else list(included)
+            first, ranks = ranks_of(call.get("grad_stats_parallel_group"), given)
+            tensors = [shard(tensor) for tensor in given]
             session.current.framework_norms.append(FrameworkNorm(norm, again(heard, tensors), *places(session, tensors), first, ranks))
     return norm
 
@@ -82,9 +85,11 @@ def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list
     return found, others
 
 
-def ranks_of(group: Group | None) -> tuple[int, int]:
-    """Return the lowest of the ranks whose squares Megatron adds up, and their number."""
+def ranks_of(group: Group | None, gradients: Sequence[torch.Tensor] = ()) -> tuple[int, int]:
+    """Return the lowest of the ranks whose squares Megatron adds up, and their number; of shards it adds those of each replica's mesh."""
     if not torch.distributed.is_initialized():
         return 0, 1
     ranks = torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD)
-    return min(ranks), len(ranks)
+    over = [fully_sharded.ranks_of(tensor) for tensor in gradients[:1] if fully_sharded.is_sharded(tensor)]
+    # the group of the model's other axes crosses that of the shards, in this rank
+    return min([*ranks, *(rank for mesh in over for rank in mesh)]), len(ranks) * (len(over[0]) if over else 1)
