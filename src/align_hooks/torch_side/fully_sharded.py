@@ -1,18 +1,21 @@
-"""Tensors that torch's FSDP2 shards, as DTensors: each rank of the data-parallel mesh holds some rows.
+"""Tensors that fully sharded data parallelism splits, as DTensors: each rank of the data-parallel mesh holds some elements.
 
-Rows are consecutive elements, so a shard is what a distributed optimizer has too: a range of a parameter.
+torch's FSDP2 (``--use-torch-fsdp2``) shards rows as torch.chunk does, Megatron-FSDP (``--use-megatron-fsdp``) wherever a buffer of many
+parameters is cut. Either is a range of a parameter's elements, as a distributed optimizer has it too.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 
 from align_hooks.errors import RefusedRun
+from align_hooks.torch_side.objects import Module
 
 try:
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import DTensor, Placement
 except ImportError:  # 2.4
-    from torch.distributed._tensor import DTensor
+    from torch.distributed._tensor import DTensor, Placement
 
 
 def is_sharded(tensor: object) -> bool:
@@ -26,25 +29,48 @@ def shard(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def elements(tensor: DTensor) -> tuple[int, int]:
-    """Return the elements [start, stop) of a tensor that are this rank's shard; raises RefusedRun for another axis than rows."""
+    """Return the elements [start, stop) of a tensor that are this rank's shard; raises RefusedRun where these are not read."""
+    of_buffer = getattr(tensor, "megatron_fsdp_slice", None)  # Megatron-FSDP's
+    start, stop = rows(tensor) if of_buffer is None or all(map(_is_whole, tensor.placements)) else (of_buffer.start, of_buffer.stop)
+    if tensor.to_local().numel() != stop - start:
+        raise RefusedRun(
+            f"a rank has {tensor.to_local().numel()} elements of a parameter {tuple(tensor.shape)} where its shard has {stop - start}; "
+            "this version reads shards of rows, and those of Megatron-FSDP 1"
+        )
+    return start, stop
+
+
+def rows(tensor: DTensor) -> tuple[int, int]:
+    """Return the elements of this rank's rows, which are shared out as torch.chunk does."""
     start, length = 0, tensor.shape[0]
-    coordinate = tensor.device_mesh.get_coordinate() or ()
-    for placement, ranks, index in zip(tensor.placements, tensor.device_mesh.shape, coordinate, strict=True):
-        if not placement.is_replicate():
+    for placement, ranks, index in zip(tensor.placements, tensor.device_mesh.shape, _coordinate(tensor), strict=True):
+        if not _is_whole(placement):
             if not placement.is_shard(0):
-                raise RefusedRun(f"a parameter of shape {tuple(tensor.shape)} is placed as {placement}; FSDP2 is read where it shards rows")
-            begin = min(index * math.ceil(length / ranks), length)  # as torch.chunk
+                raise RefusedRun(f"a parameter {tuple(tensor.shape)} is placed as {placement}; shards are read where they are rows")
+            begin = min(index * math.ceil(length / ranks), length)
             start, length = start + begin, min(math.ceil(length / ranks), length - begin)
-    if tensor.to_local().shape[0] != length:
-        raise RefusedRun(f"a rank has {tensor.to_local().shape[0]} rows of a parameter, where {length} of {tensor.shape[0]} are its shard")
     width = math.prod(tensor.shape[1:])
     return start * width, (start + length) * width
 
 
 def is_first_replica(tensor: DTensor) -> bool:
     """Return whether this rank is the first of those that hold the same shard, as under hybrid sharding."""
-    coordinate = tensor.device_mesh.get_coordinate() or ()
-    return not any(index for placement, index in zip(tensor.placements, coordinate, strict=True) if placement.is_replicate())
+    return not any(index for placement, index in zip(tensor.placements, _coordinate(tensor), strict=True) if _is_whole(placement))
+
+
+def _is_whole(placement: Placement) -> bool:
+    return bool(placement.is_replicate())
+
+
+def _coordinate(tensor: DTensor) -> Sequence[int]:
+    """Return this rank's index along each axis of the mesh."""
+    return tensor.device_mesh.get_coordinate() or ()
+
+
+def install_main_weights(chunk: Module) -> None:
+    """Let a chunk compute with its main weights, which were set; Megatron-FSDP keeps copies of them apart."""
+    if (buffer := getattr(getattr(chunk, "module", None), "param_and_grad_buffer", None)) is not None:
+        buffer.copy_main_weights_to_model_weights()
 
 
 def sharded_as(tensor: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
@@ -53,8 +79,3 @@ def sharded_as(tensor: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
         return local
     own = local.view(tensor.to_local().shape)
     return DTensor.from_local(own, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride())
-
-
-def ranks_of(tensor: DTensor) -> list[int]:
-    """Return the ranks over which a tensor is placed."""
-    return [int(rank) for rank in tensor.device_mesh.mesh.flatten().tolist()]

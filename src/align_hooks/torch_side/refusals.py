@@ -36,6 +36,8 @@ def rehearsal(get: Get) -> dict[str, Argument]:
     changes = dict(REHEARSAL)
     if get("moe_token_dispatcher_type") == "flex":
         changes["moe_token_dispatcher_type"] = "alltoall"
+    if get("use_megatron_fsdp"):
+        changes["gradient_reduce_div_fusion"] = False  # gloo cannot scale while it adds up
     modules = get("recompute_modules")
     if isinstance(modules, list | tuple) and set(NOT_RECOMPUTED) & set(modules):
         changes["recompute_modules"] = [module for module in modules if module not in NOT_RECOMPUTED] or ["core_attn"]
@@ -98,8 +100,8 @@ def captured(get: Get) -> list[str]:
 
 def unread(get: Get) -> Iterator[str]:
     """Yield why shards or gradients would not be where this version reads them, a line each."""
-    flags = [flag for name, flag in UNREAD.items() if get(name)]
-    if _is_several(get("num_distributed_optimizer_instances")):
+    flags = [flag for name, flag in UNREAD.items() if get(name) and not (name == "use_custom_fsdp" and get("use_megatron_fsdp"))]
+    if _is_several(get("num_distributed_optimizer_instances")) and not get("use_megatron_fsdp"):
         flags.append("--num-distributed-optimizer-instances above 1")
     if str(get("optimizer")).startswith("dist_"):  # each layer's main parameters are on a single rank
         flags.append(f"--optimizer {get('optimizer')}")

@@ -23,6 +23,7 @@ from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
 from align_hooks.torch_side.arrays import dtype_of
+from align_hooks.torch_side.fully_sharded import install_main_weights
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
@@ -66,6 +67,8 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         for state in states:
             state.clear()
         load_state(session, compute_type(args), functools.partial(load_moments, optimizer, parameters), stateful=stateful)
+        for chunk in model:
+            install_main_weights(chunk)
     if session.replay is not None:
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])

@@ -18,8 +18,7 @@ from megatron.core.optimizer import clip_grads
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.local_norms import LOCAL_NORMS
-from align_hooks.torch_side import fully_sharded
-from align_hooks.torch_side.fully_sharded import shard
+from align_hooks.torch_side.fully_sharded import is_sharded, shard
 from align_hooks.torch_side.objects import Group
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import FrameworkNorm, TorchSession
@@ -86,10 +85,10 @@ def places(session: TorchSession, tensors: Iterable[torch.Tensor]) -> tuple[list
 
 
 def ranks_of(group: Group | None, gradients: Sequence[torch.Tensor] = ()) -> tuple[int, int]:
-    """Return the lowest of the ranks whose squares Megatron adds up, and their number; of shards it adds those of each replica's mesh."""
+    """Return the lowest of the ranks whose squares Megatron adds up, and their number."""
     if not torch.distributed.is_initialized():
         return 0, 1
     ranks = torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD)
-    over = [fully_sharded.ranks_of(tensor) for tensor in gradients[:1] if fully_sharded.is_sharded(tensor)]
-    # the group of the model's other axes crosses that of the shards, in this rank
-    return min([*ranks, *(rank for mesh in over for rank in mesh)]), len(ranks) * (len(over[0]) if over else 1)
+    if any(map(is_sharded, gradients)):  # over the shards too: with the group, which is of the model's other axes, these are all ranks
+        return 0, torch.distributed.get_world_size()
+    return min(ranks), len(ranks)
