@@ -28,6 +28,11 @@ def shard(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local().view(-1) if isinstance(tensor, DTensor) else tensor
 
 
+def shape_of(tensor: torch.Tensor) -> torch.Size:
+    """Return the shape of a parameter on this tensor-parallel rank; Megatron-FSDP's DTensors are of all of these ranks."""
+    return getattr(tensor, "orig_param", tensor).shape
+
+
 def elements(tensor: DTensor) -> tuple[int, int]:
     """Return the elements [start, stop) of a tensor that are this rank's shard; raises RefusedRun where these are not read."""
     of_buffer = getattr(tensor, "megatron_fsdp_slice", None)  # Megatron-FSDP's

@@ -25,7 +25,7 @@ from align_hooks.names.hybrid import in_blocks
 from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
-from align_hooks.torch_side.fully_sharded import elements, is_first_replica, is_sharded, shard
+from align_hooks.torch_side.fully_sharded import elements, is_first_replica, is_sharded, shape_of, shard
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
@@ -286,7 +286,7 @@ def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: 
         native, first = in_blocks(native, first), 0
     fused = canonical_or_own(
         # a layer that is half a block has no name among whole ones
-        *(table if makes_blocks(gpt) or ".layers." not in native else None, MEGATRON, native, model.shape, dims),
+        *(table if makes_blocks(gpt) or ".layers." not in native else None, MEGATRON, native, shape_of(model), dims),
         gated=bool(gpt.config.gated_linear_unit),
         cut=cut(name, model, place),
         axis=getattr(model, "partition_dim", 0),

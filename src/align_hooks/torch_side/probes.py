@@ -13,6 +13,7 @@ from megatron.training import get_args
 
 from align_hooks.names import points
 from align_hooks.names.fused import Fused
+from align_hooks.torch_side.fully_sharded import shape_of
 from align_hooks.torch_side.model import MEGATRON, Parameters
 from align_hooks.torch_side.objects import Arguments, Module, Tensor
 from align_hooks.torch_side.structure import LayersOfBlock, blocks_of
@@ -196,7 +197,7 @@ def share(name: str, width: int, place: Place) -> ProbeSlice:
 
 def activation(mlp: Module, name: str, place: Place) -> ProbePoint:
     """Return the probe point of the input of a dense MLP's second projection."""
-    width = mlp.linear_fc2.weight.shape[1] * place["tp_size"]
+    width = shape_of(mlp.linear_fc2.weight)[1] * place["tp_size"]
     return ProbePoint(mlp.linear_fc2, (share(name, width, place),), argument(0, "input_"), before=True)
 
 

@@ -103,6 +103,8 @@ def unread(get: Get) -> Iterator[str]:
     flags = [flag for name, flag in UNREAD.items() if get(name) and not (name == "use_custom_fsdp" and get("use_megatron_fsdp"))]
     if _is_several(get("num_distributed_optimizer_instances")) and not get("use_megatron_fsdp"):
         flags.append("--num-distributed-optimizer-instances above 1")
+    if get("use_megatron_fsdp") and get("outer_dp_sharding_strategy") not in (None, "no_shard"):
+        flags.append(f"--outer-dp-sharding-strategy {get('outer_dp_sharding_strategy')}")
     if str(get("optimizer")).startswith("dist_"):  # each layer's main parameters are on a single rank
         flags.append(f"--optimizer {get('optimizer')}")
     if get("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
