@@ -1,6 +1,6 @@
 """Every parallel layout of Megatron that the tests know, and the single ranks that they are held against: ``layouts.txt``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from align_hooks.data_file import sections
@@ -23,5 +23,19 @@ REFERENCES: dict[str, tuple[str, tuple[str, ...], Mapping[str, str | None]]] = {
     name: (family, tuple(own.split()), {f"--{flag}": value for flag, value in flags(change).items()})
     for name, family, own, change in table("single ranks")
 }
+SPECIFICATION = ("--spec", "megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
+
+
+def started(flags: Sequence[str]) -> dict[str, object]:
+    """How a layout with these flags is started otherwise than the rest: the script, flags beside them, and the environment."""
+    hybrid, sharded = "--hybrid-layer-pattern" in flags, {"--use-torch-fsdp2", "--use-megatron-fsdp"} & set(flags)
+    return {
+        "flags": (*flags, *(SPECIFICATION if hybrid else ())),
+        **({"script": Path(__file__).parents[2] / "launch" / "pretrain_hybrid.py"} if hybrid else {}),
+        # which refuses the 1 that tensor parallelism asks for
+        **({"environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}} if sharded else {}),
+    }
+
+
 SPARSE = ("experts", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp")
 """The single ranks whose layers have experts."""

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from align_hooks import open_run
-from align_hooks.scenarios.hybrid import SPECIFICATION
 from chosen import slow_but
 from real import frameworks
+from real.layouts import SPECIFICATION
 
 PATTERNS = {"llama": "*-*-", "qwen2": "*-*-", "qwen3": "*-*-", "qwen3_moe": "*E*E", "deepseek_v3": "+-+E+E", "deepseek_v3_mtp": "+-+E+E/+E"}
 """Every family that Megatron-LM trains here, and its pattern."""

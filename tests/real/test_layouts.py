@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from align_hooks import Run, open_run
-from align_hooks.scenarios.hybrid import SPECIFICATION
 from chosen import slow_but
 from real import frameworks
 from real.frameworks import Made
-from real.layouts import DISTRIBUTED, LAYERS, LAYOUTS, PP, REFERENCES, SPARSE, TP
+from real.layouts import DISTRIBUTED, LAYERS, LAYOUTS, PP, REFERENCES, SPARSE, TP, started
 from synthetic import relative_error
 
 STEPS = {**LAYERS, "--train-iters": "2"}
@@ -27,9 +26,7 @@ QUICK = ("TP2 with sequence parallelism",)
 def train(ranks: int, kind: str, flags: Sequence[str] = (), **variables: object) -> Run:
     """Train ``ranks`` processes and open what they recorded."""
     family, own, change = REFERENCES[kind]
-    given = {"family": family, "change": {**STEPS, **change}, "flags": (*own, *flags), "ranks": ranks}
-    if "--hybrid-layer-pattern" in flags:
-        given |= {"script": frameworks.LAUNCH / "pretrain_hybrid.py", "flags": (*given["flags"], *SPECIFICATION)}
+    given = {"family": family, "change": {**STEPS, **change}, "ranks": ranks, **started((*own, *flags))}
     variables |= {"ROUTING": "all"} if kind in SPARSE else {}
     return open_run(frameworks.recorded(frameworks.megatron, **given, **variables))
 
@@ -85,7 +82,9 @@ def test_a_run_is_fed_and_injected_in_another_layout_than_it_was_recorded_in(sin
     """Recorded at TP2·DP2, replayed, loaded and injected at DP4, at TP2·PP2 and on one rank."""
     source = train(4, "fp32", (*TP, *DISTRIBUTED, "--micro-batch-size", "1"), **frameworks.fed_by(single["fp32"].path))
     fed = frameworks.fed_by(source.path) | {"INJECT_GRADIENTS": source.path}
-    for name, ranks, flags in (("dp4", 4, ()), ("tp2pp2", 4, (*TP, *PP)), ("one", 1, ())):
+    sharded = (LAYOUTS["FSDP2"][2], LAYOUTS["Megatron-FSDP"][2])
+    others = (("dp4", 4, ()), ("tp2pp2", 4, (*TP, *PP)), ("one", 1, ()), ("fsdp2", 2, sharded[0]), ("megatron-fsdp", 2, sharded[1]))
+    for name, ranks, flags in others:
         candidate = train(ranks, "fp32", ("--micro-batch-size", "1", *flags), **fed)
         for step in (1, 2):
             worst = frameworks.furthest(source.weights(step), candidate.weights(step))

@@ -8,7 +8,7 @@ import pytest
 
 from real import frameworks
 from real.frameworks import Train
-from real.layouts import LAYERS, LAYOUTS, REFERENCES
+from real.layouts import LAYERS, LAYOUTS, REFERENCES, started
 
 OWN_DATA = {"train_dataset_task.type": "WitnessDataset"}
 CUT = ["input_ids", "labels", "loss_mask"]
@@ -29,7 +29,8 @@ def test_recording_leaves_megatron_bitwise_as_it_was(family: str, real_corpus: P
 def witnessed(train: Train, ranks: int | None = None, **given: object) -> list[tuple[Path, Path]]:
     """Return what a witness of ours saw on each rank of a run without us, and of one with everything recorded."""
     name = "witness.npz" if ranks is None else "witness_{rank}.npz"
-    given |= {"script": frameworks.SCRIPTS / f"witness_{train.__name__}.py", "environment": {"WITNESS": name}}
+    environment = {**given.pop("environment", {}), "WITNESS": name}
+    given |= {"script": frameworks.SCRIPTS / f"witness_{train.__name__}.py", "environment": environment}
     given |= {} if ranks is None else {"ranks": ranks}
     plain, recorded = (frameworks.kept(train, **given, **asked).where for asked in ({}, {"RUN": "run"} | frameworks.EVERYTHING))
     return [(plain / name.format(rank=rank), recorded / name.format(rank=rank)) for rank in range(ranks or 1)]
@@ -55,7 +56,7 @@ def test_recording_leaves_two_ranks_bitwise_as_they_were(real_corpus: Path, flag
 def test_recording_leaves_every_rank_of_a_layout_bitwise_as_it_was(real_corpus: Path, name: str) -> None:
     kind, ranks, flags = LAYOUTS[name]
     family, own, change = REFERENCES[kind]
-    pairs = witnessed(frameworks.megatron, ranks, family=family, flags=(*own, *flags), change={**LAYERS, **change, **DROPOUT})
+    pairs = witnessed(frameworks.megatron, ranks, family=family, change={**LAYERS, **change, **DROPOUT}, **started((*own, *flags)))
     losses = [same(*pair, losses=None, biases=None, least=10) for pair in pairs]  # a stage has half of the layers
     assert max(losses) >= frameworks.STEPS  # the last stage's
 

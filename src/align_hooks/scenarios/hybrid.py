@@ -6,6 +6,7 @@ Megatron-LM's 0.19 calls GPTModel deprecated, and its guide asks to validate tha
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,9 +29,13 @@ def migration(command: Sequence[str], to: str | None, folder: Path, steps: int |
     """Return both trainings; ``to`` is the HybridModel's command, None for the one that follows from the GPTModel's.
 
     Raises ConfigurationError where it does not follow."""
-    words, ended = list(command), [] if steps is None else ["--exit-interval", str(steps)]
-    hybrid = shlex.join(of_hybrid(words) + ended) if to is None else " ".join([to, *ended])
-    sides = {"GPTModel": FrameworkCommand(shlex.join(words + ended)), "HybridModel": FrameworkCommand(hybrid)}
+    commands = {"GPTModel": shlex.join(command), "HybridModel": shlex.join(of_hybrid(command)) if to is None else to}
+    if steps is not None:
+        for words in commands.values():
+            if not re.search(r"\.py\b", words):
+                raise ConfigurationError(f"--steps reaches no script inside {words.split(' ')[0]}; set --exit-interval {steps} in it")
+        commands = {name: f"{words} --exit-interval {steps}" for name, words in commands.items()}
+    sides = {name: FrameworkCommand(words) for name, words in commands.items()}
     rungs = tuple(Rung(side, side=side) for side in sides)
     return ExperimentPlan(folder=str(folder), rungs=rungs, sides=sides, record=RECORD)
 

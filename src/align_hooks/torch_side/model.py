@@ -314,13 +314,13 @@ def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:
     ranges: dict[int, tuple[int, int, torch.Tensor | None]] = {}
     for optimizer in distributed:
         main = optimizer.shard_fp32_from_float16_groups
-        if any(shard is None for group in main for shard in group):  # a precision-aware optimizer hides main parameters
+        if any(part is None for group in main for part in group):  # a precision-aware optimizer hides main parameters
             main = optimizer.shard_float16_groups
         for model_groups, shards in ((optimizer.model_float16_groups, main), (optimizer.model_fp32_groups, optimizer.shard_fp32_groups)):
             for model_group, shard_group in zip(model_groups, shards, strict=True):
-                for model, shard in zip(model_group, shard_group, strict=True):
+                for model, part in zip(model_group, shard_group, strict=True):
                     span = optimizer._get_model_param_range_map(model)["param"]
-                    ranges[id(model)] = span.start, span.end, shard
+                    ranges[id(model)] = span.start, span.end, part
     return ranges if distributed else None
 
 

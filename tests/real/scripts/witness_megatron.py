@@ -10,6 +10,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
 
 import pretrain_gpt as script
+from megatron.training.argument_utils import hybrid_config_from_args
 
 seen: dict = {"losses": [], "chunks": []}
 
@@ -18,6 +19,11 @@ def loss_function(mask, output):
     result = script.loss_function(mask, output)
     seen["losses"].append(float(result[0].detach()))
     return result
+
+
+def local(tensor):
+    """A shard of fully sharded data parallelism, or all of a tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def forward_step(data_iterator, model):
@@ -30,10 +36,11 @@ def forward_step(data_iterator, model):
 if __name__ == "__main__":
     script.datasets_provider.is_distributed = True
     arguments = script.parse_and_validate_args()
-    container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
+    config_of = hybrid_config_from_args if getattr(arguments, "hybrid_layer_pattern", None) else script.gpt_config_from_args
+    container = script.pretrain_cfg_container_from_args(arguments, config_of(arguments))
     script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
     parameters = {}
     for number, chunk in enumerate(seen["chunks"]):
         tensors = (*chunk.named_parameters(), *chunk.named_buffers())  # biases of experts are buffers
-        parameters |= {f"{number}.{name}": tensor.detach().float().cpu().numpy() for name, tensor in tensors}
+        parameters |= {f"{number}.{name}": local(tensor).detach().float().cpu().numpy() for name, tensor in tensors}
     np.savez(os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)), **parameters, losses=np.array(seen["losses"]))
