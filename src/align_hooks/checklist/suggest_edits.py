@@ -23,6 +23,7 @@ from align_hooks.checklist.resolvers.schedule import GROUPED
 from align_hooks.checklist.row import BatchPair, CheckRow, Effect, SideSpec, SideValue
 from align_hooks.checklist.tables import ROW, ROWS
 from align_hooks.configuration import mindspeed
+from align_hooks.configuration.hybrid import PATTERNS, as_blocks
 from align_hooks.configuration.megatron import defaults_of, flags_of
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, KeyPath, Setting, Unknown, Value
 from align_hooks.messages import Argument, terms
@@ -112,7 +113,7 @@ class EditSearch:
             return SuggestedEdit(Action.CHANGE_REFERENCE, framework, value=was.shown, why=why)
         harmful = None
         for edits, changed in self.ways(row, candidate):
-            done = SuggestedEdit(Action.WRITE, framework, as_edits(edits, candidate))
+            done = SuggestedEdit(Action.WRITE, framework, as_edits(self.written(edits, candidate), candidate))
             if (broken := self.broken_row(row, edits, candidate, changed)) is None:
                 return done
             harmful = harmful or replace(done, breaks=broken.name, worthwhile=row.effect is not Effect.ROUNDING)
@@ -150,8 +151,12 @@ class EditSearch:
         ways = [way for way, _ in self.ways(row, candidate)]
         for sets, way in itertools.product(range(1, MOST_SETS + 1), ways):  # the fewest sets first
             if (edits := completed(way, sets)) is not None:
-                return replace(done, edits=as_edits(edits, candidate), breaks=None, worthwhile=True)
+                return replace(done, edits=as_edits(self.written(edits, candidate), candidate), breaks=None, worthwhile=True)
         return done
+
+    def written(self, edits: Edits, candidate: Configuration) -> Edits:
+        """Return edits as the candidate can be given them."""
+        return in_pattern(edits, candidate, {row: wanted.canonical for row, (wanted, _) in self.values.items()})
 
     def ways(self, row: CheckRow, candidate: Configuration) -> Iterator[tuple[Edits, Configuration]]:
         """Yield the edits that bring a row by itself to the reference's value, each with the candidate that they lead to."""
@@ -247,7 +252,7 @@ def _with_member(container: Setting, path: KeyPath, value: Setting) -> Setting:
 
 def as_edits(edits: Edits, candidate: Configuration) -> tuple[Edit, ...]:
     """Return edits as they are advised, with those of the keys that anchors tie to theirs."""
-    trainer, edits = candidate.trainer, in_pattern(applied(candidate, edits), edits)
+    trainer = candidate.trainer
     own = tuple(Edit(candidate.side, key, value, trainer=trainer) for key, value in edits.items())
     return (*own, *(Edit(candidate.side, key, value, anchor, trainer) for key, (value, anchor) in tied(edits, candidate).items()))
 
@@ -267,7 +272,7 @@ def applied(candidate: Configuration, edits: Edits) -> Configuration:
         values[key] = Value(value, tie=values[key].tie if key in values else None)
         if value is UNSET:
             del values[key]
-    return replace(candidate, values=values, facts=None)
+    return replace(candidate, values=as_blocks(values) if not edits.keys().isdisjoint(PATTERNS) else values, facts=None)
 
 
 def has_meaning(row: CheckRow, held: Sequence[SideValue]) -> bool | None:

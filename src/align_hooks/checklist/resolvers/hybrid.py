@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from align_hooks.checklist.lookup import value_of
+from collections.abc import Mapping
+
+from align_hooks.checklist.canonical_values import ExpertLayers
+from align_hooks.checklist.lookup import are_numbers, value_of
 from align_hooks.checklist.resolver import Edits
-from align_hooks.checklist.resolvers.experts import layer_digits
 from align_hooks.configuration.hybrid import LAYERS, PATTERNS
 from align_hooks.configuration.values import Configuration, Setting
 from align_hooks.names.hybrid import feed_forward, pattern_of_blocks
@@ -26,16 +28,16 @@ def pattern_of_no_blocks(name: str, c: Configuration) -> Setting:
     return None if not value or feed_forward(str(value)) is not None else value
 
 
-def in_pattern(changed: Configuration, edits: Edits) -> Edits:
-    """Return the edits of a side's layers as one of its pattern, where it has one of blocks; ``changed`` is the side with the edits."""
-    if not ({*LAYERS, "multi_latent_attention"} & edits.keys() and is_of_blocks(changed)):
+def in_pattern(edits: Edits, candidate: Configuration, wanted: Mapping[str, Setting]) -> Edits:
+    """Return the edits of a candidate's layers as one of its pattern, all of it as ``wanted``, by row; other edits as they are."""
+    made = feed_forward(pattern(candidate))
+    if made is None or not {*LAYERS, "multi_latent_attention"} & edits.keys():
         return edits
-    layers, predicted = (value_of(changed, (key,), 0) or 0 for key in ("num_layers", "mtp_num_layers"))
-    digits = layer_digits(value_of(changed, ("moe_layer_freq",), 1), layers)
-    if not isinstance(digits, str) or not digits:
-        return edits
-    experts = [digit == "1" for digit in digits.ljust(int(layers), digits[-1])[: int(layers)]]  # of more layers all are like the last
-    name = next(name for name in PATTERNS if value_of(changed, (name,), None))
-    latent = bool(value_of(changed, ("multi_latent_attention",), False))
-    kept = {key: value for key, value in edits.items() if key not in LAYERS}
-    return {**kept, name: pattern_of_blocks(experts, predicted=int(predicted), latent=latent)}
+    layers, runs, predicted = wanted.get("num_layers"), wanted.get("layers_with_experts"), wanted.get("mtp_num_layers") or 0
+    experts = [has for has, count in runs.runs for _ in range(count)] if isinstance(runs, ExpertLayers) else list(made[0])
+    count = int(layers) if are_numbers(layers) else len(made[0])
+    shaped = [*experts, *(experts[-1:] or [False]) * count][:count]
+    further = int(predicted) if are_numbers(predicted) else len(made[1])
+    name = next(name for name in PATTERNS if value_of(candidate, (name,), None))
+    whole = pattern_of_blocks(shaped, predicted=further, latent=wanted.get("multi_latent_attention") is True)
+    return {name: whole, **{key: value for key, value in edits.items() if key not in LAYERS}}
