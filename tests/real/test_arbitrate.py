@@ -62,7 +62,7 @@ def test_a_fault_is_found_at_the_point_where_it_sits(fault: str, reference: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp", "glm4_moe"])
 def test_every_point_of_every_family_is_within_rounding(family: str, real_corpus: Path) -> None:
     """Values and gradients of points, gradients of parameters, terms of the loss, and the choices of routers."""
     asked = {"ACTIVATIONS": "0", "ACTIVATIONS_TENSORS": "*"}

@@ -78,6 +78,7 @@ class ConfiguredModel:
             "queries": heads * head,
             "keys": self._number("num_key_value_heads", heads) * head,
             "head": head,
+            "heads": heads,
             "ffn": self._known("intermediate_size"),
             "experts": self.experts,
             "expert_ffn": of_expert,
@@ -137,7 +138,8 @@ class ConfiguredModel:
         """Names with ``*`` for numbers to the names with placeholders, and the names of their axes; no output layer of a tied model."""
         patterns: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
         for name, axes in chain.from_iterable(level.items() for level in self.family.levels):
-            if not (self.tied and name == self.family.output):
+            lacked = name in self.family.optional and not self.config.get(self.family.optional[name][1])
+            if not (lacked or (self.tied and name == self.family.output)):
                 patterns[re.sub(r"\{\w+\}", "*", name)].append((name, axes))
         return patterns
 

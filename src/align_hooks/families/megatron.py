@@ -29,6 +29,7 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(
         embedding(gpt), "seq_len_interpolation_factor", getattr(args, "rotary_seq_len_interpolation_factor", None)
     ),
+    "later positions in a window": lambda gpt, args: (getattr(gpt.config, "window_size", None) or (0, 0))[1],
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(gpt.config.num_moe_experts),
 }
@@ -95,6 +96,8 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
     config = gpt.config
     tied = getattr(gpt, "share_embeddings_and_output_weights", None)
     by_yarn, scaling = config.multi_latent_attention and config.rope_type == "yarn", scaled(gpt, args)
+    scaled_by = yarn(config, config.original_max_position_embeddings) if by_yarn else scaling.facts() if scaling else None
+    window = getattr(config, "window_size", None) or (-1, 0)
     return Decoder(
         dims=sizes,
         hidden=getattr(config, "hidden_size", None),
@@ -106,7 +109,11 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
         routing=routing(config, normalised=normalised(config, args)),
         latent=latent(config),
         predicted=known(config, "mtp_num_layers", unset=0),
-        rope_scaling=yarn(config, config.original_max_position_embeddings) if by_yarn else scaling.facts() if scaling else None,
+        rope_scaling=usual_yarn(embedding(gpt)) if gpt.position_embedding_type == "yarn" else scaled_by,
+        window=window[0] + 1 or None,
+        windowed=windowed_layers(config),
+        rotary_part=getattr(gpt, "rotary_percent", None),
+        normalised_heads=bool(norm) if (norm := widths_of_norms(gpt)) is not None else getattr(config, "qk_layernorm", None),
     )
 
 
@@ -190,6 +197,14 @@ def embedding(gpt: GPTModel) -> Any:
     return next((found for owner in owners if (found := getattr(owner, "rotary_pos_emb", None)) is not None), None)
 
 
+def widths_of_norms(gpt: GPTModel) -> list[int] | None:
+    """Return the sizes of the weights of a built layer's norms of queries and keys, empty without norms; None where no layer is built."""
+    attention = next((getattr(layer, "self_attention", None) for layer in getattr(getattr(gpt, "decoder", None), "layers", ())), None)
+    norms = (getattr(attention, f"{name}_layernorm", None) for name in "qk")
+    weights = [getattr(norm, "weight", None) for norm in norms]  # where there is no norm stands None, or an operator without weights
+    return None if attention is None else [weight.numel() for weight in weights if weight is not None]
+
+
 def base_of(turned: Sequence[float], stated: Sequence[float] = ()) -> float | None:
     """Return the number whose powers are these frequencies: a ``stated`` one, else the shortest; None where they are scaled."""
     size = 2 * len(turned)
@@ -248,6 +263,33 @@ def yarn(config: Any, positions: int) -> dict[str, object]:
     numbers = {name: float(getattr(config, name)) for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
     factor = {"factor": float(config.rotary_scaling_factor), "original_max_position_embeddings": int(positions)}
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
+
+
+def usual_yarn(rotary: Any) -> dict[str, object]:
+    """Return YaRN's ``rope_scaling`` of ``config.json`` for a built embedding of usual attention."""
+    factor, usual = float(rotary.scaling_factor), 0.1 * math.log(max(rotary.scaling_factor, 1)) + 1
+    mscales = rotary.mscale, rotary.mscale_all_dim
+    over, under = (1 + (usual - 1) * scale for scale in ((1, 0) if None in mscales else mscales))
+    return {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": int(rotary.original_max_position_embeddings),
+        "beta_fast": float(rotary.beta_fast),
+        "beta_slow": float(rotary.beta_slow),
+        "truncate": bool(rotary.correction_range_round_to_int),
+        **({} if math.isclose(over / under, usual) else {"attention_factor": over / under}),
+    }
+
+
+def windowed_layers(config: Any) -> tuple[bool, ...]:
+    """Return whether each layer has a sliding window: each but every Nth, as a list says, or every one."""
+    layers: int = config.num_layers
+    skipped = getattr(config, "window_attn_skip_freq", None)
+    if (getattr(config, "window_size", None) or (-1, 0))[0] < 0:
+        return (False,) * layers
+    if isinstance(skipped, Sequence):
+        return tuple(map(bool, skipped))
+    return tuple(not skipped or number % skipped != 0 for number in range(1, layers + 1))
 
 
 def table(model: str, rules: Sequence[Rule]) -> NameTable:

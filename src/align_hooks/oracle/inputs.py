@@ -115,7 +115,7 @@ HALF = ("bfloat16", "float16")
 """Compute types to which weights are rounded before use."""
 LONGEST = 1 << 16
 """Positions of the longest sequence for which a mask is made."""
-KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3")
+KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "glm4_moe")
 """Hugging Face's ``model_type`` of the models whose layers :mod:`.points` knows."""
 
 

@@ -23,6 +23,8 @@ ATTENTION = "align_hooks"
 DTYPES: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """The name of a compute type in records to torch's type."""
 TRUTH = "float64"
+SIGMOID = ("deepseek_v3", "glm4_moe")
+"""``model_type`` of the models whose routers score experts by a sigmoid."""
 EMBEDDING, OUTPUT, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 
@@ -46,7 +48,7 @@ class OracleModel:
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(self.configuration, attn_implementation=ATTENTION)
             for layer in range(self.predicting):
-                model.model.layers.append(predicting_layer(model.config, self.layers + layer))
+                model.model.layers.append(predicting_layer(model.model, self.layers + layer))
         return model.to(DTYPES[self.precision]).eval()
 
     def part(self, name: str, *, trained: bool = False) -> Any:
@@ -88,12 +90,11 @@ class OracleModel:
                 raise RecordError(f"{name} is {list(weights.shape(name))} in the record, and {list(tensor.shape)} by its config.json")
 
 
-def predicting_layer(configuration: Any, number: int) -> Any:
+def predicting_layer(decoder: Any, number: int) -> Any:
     """Build a layer for multi-token prediction (DeepSeek-V3 Technical Report, 2.2), which ``transformers`` leaves out, of its parts."""
-    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
-
-    layer = DeepseekV3DecoderLayer(configuration, number)
-    layer.enorm, layer.hnorm, last = (DeepseekV3RMSNorm(configuration.hidden_size, configuration.rms_norm_eps) for _ in range(3))
+    configuration = decoder.config
+    layer = type(decoder.layers[-1])(configuration, number)
+    layer.enorm, layer.hnorm, last = (copy.deepcopy(decoder.norm) for _ in range(3))
     layer.eh_proj = torch.nn.Linear(2 * configuration.hidden_size, configuration.hidden_size, bias=False)
     layer.shared_head = torch.nn.ModuleDict({"norm": last})
     return layer
@@ -151,7 +152,7 @@ def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:
     """Return how unevenly tokens use the experts, from logits ``[tokens, experts]``; 1 where they use all alike."""
     chosen = int(configuration.num_experts_per_tok)
     scores = logits.softmax(-1)
-    if configuration.model_type == "deepseek_v3":  # whose routers make scores by another function
+    if configuration.model_type in SIGMOID:  # whose routers make scores by another function
         scores = logits.sigmoid()
         scores = scores / (scores.sum(-1, keepdim=True) + 1e-20)
     # tokens count by their best scores, without bias and groups

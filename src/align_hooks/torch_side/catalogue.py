@@ -50,6 +50,7 @@ REHEARSAL = {
         "megatron.core.transformer.dot_product_attention",
         "lets the queries of one context-parallel rank see the keys of all",
     ),
+    "experts": (CORE, "megatron.core.transformer.mlp", "lets experts have biases"),
     "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),
     "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }

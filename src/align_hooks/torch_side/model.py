@@ -17,7 +17,7 @@ from megatron.core.models.gpt import gpt_model
 from megatron.core.transformer import transformer_block
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.family import Family
+from align_hooks.families.family import Decoder, Family
 from align_hooks.families.megatron import decoder, dims
 from align_hooks.families.own import described
 from align_hooks.families.registry import nearest
@@ -244,7 +244,7 @@ def parameters_of(
         sizes,
         layers=first.config.num_layers,
         experts=first.config.num_moe_experts or 0,
-        misfits=tuple(misfits or lacking(family, sizes, chunks, parameters)),
+        misfits=tuple(misfits or lacking(family, decoder(first, sizes, args), chunks, parameters)),
         single_rank=dict(place) == SINGLE_RANK,
         predicted=getattr(first.config, "mtp_num_layers", None) or 0,
     )
@@ -275,13 +275,16 @@ def refuse_unknown(gpt: Module) -> None:
         )
 
 
-def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
+def lacking(family: Family, built: Decoder, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
     """Say which tensors of a family's layers this rank's layers lack: a specification of layers may rename them."""
     here = {name for parameter in parameters for name in parameter.whole.pieces}
+    config = family.huggingface(built)
     of_layers = [
         name
         for name, axes in family.shapes(tied=True).items()
-        if name.count("{") == name.count("{layer}") == 1 and (dims.q_lora or "query_rank" not in axes)
+        if name.count("{") == name.count("{layer}") == 1
+        and (built.dims.q_lora or "query_rank" not in axes)
+        and (name not in family.optional or config[family.optional[name][1]])
     ]
     numbers = [layer.layer_number - 1 for chunk in chunks for layer in unwrap(chunk).decoder.layers]
     absent = [name for number in numbers for kind in of_layers if (name := kind.format(layer=number)) not in here]

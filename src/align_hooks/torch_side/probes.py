@@ -108,6 +108,8 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
 
 def is_elsewhere(native: str, module: Module) -> bool:
     """Return whether a module with a weight has no probe point of a weight: the model's ends, routers, and modules inside experts."""
+    if getattr(module, "skip_bias_add", False) and module.bias is not None:
+        return True  # the bias is added later
     return native.startswith(("embedding.", "output_layer")) or isinstance(module, TopKRouter) or ".experts." in native
 
 
