@@ -45,6 +45,10 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "a graph of all": ("--cuda-graph-modules full_iteration", {"run": "run"}, "a CUDA graph of the whole iteration"),
     "weights in fp8": ("--fp8-format hybrid --fp8-param-gather", {"load_weights": "other"}, "--fp8-param-gather: ALIGN_HOOKS_LOAD_WEIGHTS"),
     "weights in fp4": ("--fp4-format e2m1 --fp4-param-gather", {"load_weights": "other"}, "--fp4-param-gather: ALIGN_HOOKS_LOAD_WEIGHTS"),
+    "sinks by local layers": (
+        *("--softmax-type learnable --tensor-model-parallel-size 2", {"device": "cpu"}),
+        "--softmax-type learnable under tensor parallelism with --transformer-impl local is wrong in Megatron itself",
+    ),
     "latent attention by local layers": (
         *("--multi-latent-attention --tensor-model-parallel-size 2", {"device": "cpu"}),
         "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself",

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,9 +19,11 @@ from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, RoutingConfig, rows_of, size_of
 from align_hooks.families.gpt_oss import GPT_OSS
 from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
+from align_hooks.families.qwen3 import QWEN3
 from align_hooks.names.blocks import Dims
 from align_hooks.names.stacks import slots, stacked, stacked_names
 from chosen import in_one
+from plain_minimax import MiniMaxM2ForCausalLM
 
 DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
 LATENT = {"q_lora_rank": 20, "kv_lora_rank": 14, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
@@ -30,6 +33,7 @@ ROWS = {
     **{"q_lora_rank": 20, "kv_lora_rank": 14, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4, "v_head_dim": 6},
 }
 NUMBERED = {"layer": range(3), "dense": range(1), "sparse": range(1, 3), "after": range(0), "expert": range(4)}
+assert MiniMaxM2ForCausalLM  # known to transformers by its import
 EVERY = pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: family.name)
 
 
@@ -74,7 +78,8 @@ def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family:
     shapes = {name: shape for name, shape in stored.items() if ".experts." not in name or not family.stacks} | pieces
     assert shapes == whole(family, tied=tied)
     assert family.elements(size(family), tied=tied) == sum(map(math.prod, shapes.values()))
-    moved = {name.format(sparse=layer) for name in family.buffers for layer in numbers(family)["sparse"] if "{sparse}" in name}
+    in_layers = (name for name in family.buffers if "{after}" not in name)
+    moved = {name.format(sparse=layer, layer=layer) for name in in_layers for layer in numbers(family)["sparse"]}
     assert moved == {name for name, _ in model.named_buffers() if not name.endswith("inv_freq")}
 
 
@@ -158,6 +163,23 @@ def test_a_built_model_is_of_the_family_that_it_says_or_is_told_by_what_the_near
 ) -> None:
     family, misfits = registry.nearest(gpt(**changes), SimpleNamespace(**args))
     assert (family.name, misfits) == (name, wrong)
+
+
+def with_norms(*widths: int) -> SimpleNamespace:
+    """A model with norms of queries and keys of these widths."""
+    weights = (SimpleNamespace(numel=partial(int, width)) for width in widths)
+    norms = {f"{name}_layernorm": SimpleNamespace(weight=weight) for name, weight in zip("qk", weights, strict=True)}
+    layer = SimpleNamespace(self_attention=SimpleNamespace(**norms))
+    built = gpt(qk_layernorm=True, kv_channels=8)
+    built.decoder = SimpleNamespace(layers=[layer])
+    return built
+
+
+def test_norms_over_all_heads_are_seen_in_the_built_layers() -> None:
+    """No property of Megatron's configuration says how wide its layers' norms are."""
+    assert registry.nearest(with_norms(8, 8), SimpleNamespace()) == (QWEN3, [])
+    family, misfits = registry.nearest(with_norms(32, 16), SimpleNamespace())
+    assert (family, misfits) == (QWEN3, ["norms of queries and keys over all heads is True, not False"])
 
 
 def test_a_function_of_the_same_name_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

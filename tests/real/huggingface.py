@@ -10,6 +10,7 @@ from align_hooks import Run
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+pytest.importorskip("plain_minimax")  # a model that transformers lacks
 Tensor = Any
 
 

@@ -23,5 +23,5 @@ REFERENCES: dict[str, tuple[str, tuple[str, ...], Mapping[str, str | None]]] = {
     name: (family, tuple(own.split()), {f"--{flag}": value for flag, value in flags(change).items()})
     for name, family, own, change in table("single ranks")
 }
-SPARSE = ("experts", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp")
+SPARSE = ("experts", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp", "glm4_moe", "gpt_oss")
 """The single ranks whose layers have experts."""

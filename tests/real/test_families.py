@@ -34,7 +34,7 @@ TERMS: Mapping[str, Mapping[str, float]] = {
 }
 """The weights of what a family's loss has beside the language model's, in its files of ``launch``."""
 BIASED = [name for name, (_, buffers) in TENSORS.items() if buffers]
-MEGATRON: Mapping[str, tuple[int, int]] = {"glm4_moe": (141, 3), "gpt_oss": (186, 0)}
+MEGATRON: Mapping[str, tuple[int, int]] = {"glm4_moe": (141, 3), "gpt_oss": (186, 0), "minimax_m2": (71, 2)}
 """The same of the families that only Megatron trains."""
 QUICK = ("deepseek_v3", *MEGATRON)
 """Those that every run of the tests trains; the others are slow only because they are many."""
@@ -46,8 +46,10 @@ def families(*names: str) -> pytest.MarkDecorator:
 
 
 def megatron(family: str, **given: object) -> Run:
-    """What Megatron recorded of a family."""
-    return open_run(frameworks.recorded(frameworks.megatron, family=family, **given))
+    """What Megatron recorded of a family; a layer specification stands beside the arguments."""
+    specified = frameworks.launched(family, "py")
+    own = {"environment": {"PYTHONPATH": str(specified.parent)}} if specified.exists() else {}
+    return open_run(frameworks.recorded(frameworks.megatron, family=family, **own, **given))
 
 
 def mindformers(family: str, reference: Run, *, of_model: Mapping[str, object] | None = None, **given: object) -> Run:
@@ -238,6 +240,22 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, str | None], Mapping[str, object]
         {"--rope-type": "yarn", "--rotary-scaling-factor": "4", "--mscale": "1.0", "--mscale-all-dim": "1.0"},
         {"position_embedding_type": "yarn", "rotary_scaling_factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0}
         | {"max_position_embeddings": 4096},  # from which both frameworks scale
+    ),
+    "Kimi-K2": (
+        "deepseek_v3",
+        {
+            **{"--moe-router-num-groups": "1", "--moe-router-group-topk": "1", "--moe-router-topk-scaling-factor": "2.827"},
+            **{"--rope-type": "yarn", "--rotary-scaling-factor": "32", "--mscale": "1.0", "--mscale-all-dim": "1.0"},
+            **{"--rotary-base": "50000"},
+        },
+        {},
+    ),
+    "heads that are not normalised": ("glm4_moe", {"--qk-layernorm": None}, {}),
+    "windows by a list": ("gpt_oss", {"--window-attn-skip-freq": "[0,1,1]", "--mscale": "0.7"}, {}),
+    "no windows, no YaRN": (
+        "gpt_oss",
+        {"--window-size": None, "--window-attn-skip-freq": None, "--position-embedding-type": "rope", "--rotary-scaling-factor": None},
+        {},
     ),
     "a dense layer first": ("qwen3_moe", {"--moe-layer-freq": "[0,1]"}, {}),
     "weights of the chosen as they are": ("qwen3_moe", {"--moe-router-pre-softmax": ""}, {}),

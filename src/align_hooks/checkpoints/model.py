@@ -184,7 +184,7 @@ def model_type(family: Family) -> str:
 def model_of(config: Mapping[str, Any], path: Path) -> ConfiguredModel:
     """Return the model of a ``config.json``; raises RecordError for a model of no family."""
     kind = config.get("model_type")
-    family = next((family for family in FAMILIES if model_type(family) == kind), None)
+    family = next((family for family in FAMILIES if kind in (model_type(family), *family.aliases)), None)
     if family is None:
         known = ", ".join(map(model_type, FAMILIES))
         raise RecordError(f"{path}: model_type is {shown(repr(kind))}, which has no family here (there are {known}); convert one of these")

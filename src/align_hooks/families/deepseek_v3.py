@@ -152,4 +152,5 @@ DEEPSEEK_V3 = Family(
         for name, model_type in (("DeepseekV3", "deepseek_v3"), ("DeepseekV4", "deepseek_v4"))
     ),
     buffers=buffers_of(LEVELS),
+    aliases=("kimi_k2",),
 )

@@ -158,6 +158,10 @@ class Family:
     """A tied model does not have it."""
     buffers: frozenset[str] = frozenset()
     """Tensors that training moves without gradients."""
+    aliases: tuple[str, ...] = ()
+    """Other values of Hugging Face's ``model_type`` for models of the family."""
+    by_specification: bool = False
+    """Whether Megatron-LM builds it by a layer specification of its own only (``--spec``)."""
     stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Tensors of Hugging Face that hold those of all experts of a layer (:mod:`align_hooks.names.stacks`), each with an expert's."""
     optional: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -216,7 +220,7 @@ NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
 """Prefixes of the names of a layer's parameters: Megatron's, and Hugging Face's."""
 _LAYOUTS = (
     *(blocks.UNFUSED, blocks.VOCABULARY, blocks.QKV_PER_GROUP, blocks.HALVES),
-    *(blocks.GATE_THEN_UP, blocks.GATE_UP_BY_ROW, blocks.EXPERT_GATE_THEN_UP, blocks.HEADS),
+    *(blocks.GATE_THEN_UP, blocks.GATE_UP_BY_ROW, blocks.EXPERT_GATE_THEN_UP, blocks.HEADS, blocks.ALL_QUERIES, blocks.ALL_KEYS),
 )
 LAYOUTS = {layout.name: layout for layout in _LAYOUTS}
 

@@ -41,7 +41,7 @@ def huggingface(decoder: Decoder) -> dict[str, object]:
         "attention_bias": True,
         "num_local_experts": decoder.routing.experts,
         "num_experts_per_tok": decoder.routing.chosen,
-        "sliding_window": decoder.window,
+        "sliding_window": decoder.window or decoder.positions,  # transformers makes its mask even where no layer has one
         "layer_types": [OF_WINDOW[has] for has in decoder.windowed],
     }
 

@@ -29,6 +29,7 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(
         embedding(gpt), "seq_len_interpolation_factor", getattr(args, "rotary_seq_len_interpolation_factor", None)
     ),
+    "norms of queries and keys over all heads": lambda gpt, args: normalises_all_heads(gpt),
     "later positions in a window": lambda gpt, args: (getattr(gpt.config, "window_size", None) or (0, 0))[1],
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(gpt.config.num_moe_experts),
@@ -203,6 +204,11 @@ def widths_of_norms(gpt: GPTModel) -> list[int] | None:
     norms = (getattr(attention, f"{name}_layernorm", None) for name in "qk")
     weights = [getattr(norm, "weight", None) for norm in norms]  # where there is no norm stands None, or an operator without weights
     return None if attention is None else [weight.numel() for weight in weights if weight is not None]
+
+
+def normalises_all_heads(gpt: GPTModel) -> bool:
+    """Return whether queries or keys of usual attention are normalised otherwise than head by head."""
+    return not gpt.config.multi_latent_attention and any(width != gpt.config.kv_channels for width in widths_of_norms(gpt) or ())
 
 
 def base_of(turned: Sequence[float], stated: Sequence[float] = ()) -> float | None:

@@ -11,13 +11,14 @@ from align_hooks.families.family import Args, Family, GPTModel, kind_of
 from align_hooks.families.glm4_moe import GLM4_MOE
 from align_hooks.families.gpt_oss import GPT_OSS
 from align_hooks.families.llama import LLAMA
+from align_hooks.families.minimax_m2 import MINIMAX_M2
 from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.families.qwen2 import QWEN2
 from align_hooks.families.qwen3 import QWEN3
 from align_hooks.families.qwen3_moe import QWEN3_MOE
 
 T = TypeVar("T")
-FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3, GLM4_MOE, GPT_OSS)
+FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3, GLM4_MOE, GPT_OSS, MINIMAX_M2)
 
 
 def switched_off() -> dict[str, object]:

@@ -1,7 +1,6 @@
 """This process's place in Megatron's parallel grid, and its part of a parameter."""
 
 import math
-import re
 from collections.abc import Mapping
 
 import torch
@@ -69,14 +68,11 @@ def is_expert(name: str) -> bool:
 
 UNMARKED = ".softmax_offset"
 """Suffix of a parameter of which each tensor-parallel rank holds its own heads', though Megatron does not mark it."""
-COPIED = re.compile(r".*\.linear_fc2\.bias\d*")
-"""Parameters of experts that are the same on all tensor-parallel ranks."""
 
 
 def is_split(name: str, parameter: torch.nn.Parameter) -> bool:
     """Return whether tensor-parallel ranks each hold a part of a parameter, and no replica."""
-    split = bool(getattr(parameter, "tensor_model_parallel", False)) or name.endswith(UNMARKED)
-    return split or (is_expert(name) and not COPIED.fullmatch(name))
+    return bool(getattr(parameter, "tensor_model_parallel", False)) or is_expert(name) or name.endswith(UNMARKED)
 
 
 def cut(name: str, parameter: torch.nn.Parameter, place: Mapping[str, int]) -> Cut:

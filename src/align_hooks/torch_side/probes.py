@@ -97,6 +97,7 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
         if weight is not None and id(weight) in names and not is_elsewhere(native, module):
             heads_of = {"q_layernorm": config.num_attention_heads, "k_layernorm": config.num_query_groups or config.num_attention_heads}
             count = heads_of.get(native.rpartition(".")[2], 0) if not getattr(config, "multi_latent_attention", False) else 0
+            count = min(count, 1) if weight.numel() != config.kv_channels else count  # a norm over all heads has a weight for each element
             yield from of_weight(module, names[id(weight)]) if not count else of_heads(module, names[id(weight)], count, place)
         if isinstance(module, TransformerLayer):
             block = block_of(module, names) or own_name(MEGATRON, native, module.layer_number - 1, 0)
