@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,7 +14,9 @@ from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from align_hooks.errors import RecordError, in_a_line
+from align_hooks.families.registry import stacks
 from align_hooks.names.blocks import PADDING
+from align_hooks.names.stacks import stacked, stacked_names
 from align_hooks.oracle.inputs import Inputs, Objective, size
 from align_hooks.oracle.points import attention
 from align_hooks.record.format.schema import Table
@@ -41,7 +44,10 @@ class OracleModel:
             self.skeleton = self._without_weights()
         except Exception as error:
             raise RecordError(f"transformers makes no model of the record's config.json: {in_a_line(error)}") from None
-        self._refuse_other_tensors()
+        wanted: Mapping[str, Any] = self.skeleton.state_dict()
+        found = stacked_names(inputs.weights, stacks())
+        self.stacks = {name: own for name, own in found.items() if name in wanted and inputs.weights.keys() >= set(chain(*own))}
+        self._refuse_other_tensors(wanted)
 
     def _without_weights(self) -> Any:
         """Build the model without memory for its weights; layers that predict further tokens stand behind the decoder's."""
@@ -60,7 +66,10 @@ class OracleModel:
         return module
 
     def weight(self, name: str) -> torch.Tensor:
-        """Return a weight by its canonical name, rounded as the run rounds it, in the model's precision."""
+        """Return a weight by Hugging Face's name, rounded as the run rounds it, in the model's precision."""
+        if name in self.stacks:
+            rows = ([self.weight(own).numpy() for own in pieces] for pieces in self.stacks[name])
+            return torch.from_numpy(stacked(rows))
         tensor = torch.from_numpy(self.inputs.weights[name].copy())
         rounded = self.inputs.rounded(name)
         return (tensor if rounded is None else tensor.to(DTYPES[rounded])).to(DTYPES[self.precision])
@@ -77,17 +86,20 @@ class OracleModel:
         cosine, sine = rotary(torch.zeros(1, dtype=DTYPES[self.precision]), positions)
         return cosine, sine
 
-    def _refuse_other_tensors(self) -> None:
+    def _refuse_other_tensors(self, wanted: Mapping[str, Any]) -> None:
         """Raise RecordError where the record has another set of tensors than the model, or another shape of a tensor."""
         weights = self.inputs.weights
-        wanted: Mapping[str, Any] = self.skeleton.state_dict()
         wanted = {name: tensor for name, tensor in wanted.items() if not (self.tied and name == f"{OUTPUT}.weight")}
-        there = {name for name in weights if not name.endswith(PADDING)}
+        shapes = {name: tuple(weights.shape(name)) for name in weights if not name.endswith(PADDING)}
+        for stack, experts in self.stacks.items():
+            rows, *columns = min(of_pieces := [shapes.pop(own) for own in chain(*experts)])
+            shapes[stack] = (len(experts), *columns, rows * len(experts[0])) if len(set(of_pieces)) == 1 else ()
+        there = set(shapes)
         if unmatched := sorted(wanted.keys() - there) or sorted(there - wanted.keys()):
             raise RecordError(f"the record's weights are not those of its config.json: {unmatched[0]} is on one side only")
         for name, tensor in wanted.items():
-            if tuple(tensor.shape) != tuple(weights.shape(name)):
-                raise RecordError(f"{name} is {list(weights.shape(name))} in the record, and {list(tensor.shape)} by its config.json")
+            if tuple(tensor.shape) != shapes[name]:
+                raise RecordError(f"{name} is {list(shapes[name])} in the record, and {list(tensor.shape)} by its config.json")
 
 
 def predicting_layer(decoder: Any, number: int) -> Any:
