@@ -59,6 +59,19 @@ def test_points_are_those_that_hooks_see_in_the_whole_model(family: str) -> None
         assert relative_error(parameters[name], found) < 2e-5 or not found.any(), name
 
 
+def test_each_expert_has_the_tokens_that_chose_it() -> None:
+    """Where all experts are one module too."""
+    configuration, model = FAMILIES["gpt_oss"], model_of(FAMILIES["gpt_oss"])
+    parts = list(Pass(configuration, inputs_of(configuration, weights_of(model), batch_of(rows=((ROWS,),))), "float64").values())
+    weights = {part.first: part.array for part in parts if part.point == "model.layers.1.mlp.gate.weights"}
+    experts = [part for part in parts if part.point.startswith("model.layers.1.mlp.experts.")]
+    assert len(experts) > ROWS
+    for part in experts:
+        chosen = np.flatnonzero(weights[part.first][0, :, int(part.point.rpartition(".")[2])])
+        assert part.tokens is not None
+        assert sorted(part.tokens) == chosen.tolist()
+
+
 def seen(model: torch.nn.Module, inputs: Inputs) -> Mapping[str, torch.Tensor]:
     """What hooks on the whole model see, each tensor with its gradient by the mean loss of all tokens that count."""
     found: dict[str, torch.Tensor] = {}
