@@ -155,7 +155,7 @@ def test_a_tokenizer_that_is_not_there(tmp_path: Path) -> None:
     assert "name a tokenizer.json" in done.stderr
 
 
-PAIRS = sorted(path.with_suffix("") for path in (*LAUNCH.glob("*.args"), *LAUNCH.glob("families/*.args")))
+PAIRS = sorted(path.with_suffix("") for path in (*LAUNCH.glob("*.yaml"), *LAUNCH.glob("families/*.yaml")))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)

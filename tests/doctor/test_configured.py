@@ -32,7 +32,7 @@ SPARSE = rendered(terms([message("canonical_value.layers_dense", count=1), messa
 MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "not deterministic": ("--cross-entropy-loss-fusion", {"deterministic": 1}, "--cross-entropy-loss-fusion is not deterministic"),
     "only on an accelerator": ("--fp8-format hybrid", {"device": "cpu"}, "--fp8-format only an accelerator can follow"),
-    "unread": ("--use-torch-fsdp2", {"run": "run"}, "kept with --use-torch-fsdp2"),
+    "unread": ("--optimizer-cpu-offload", {"run": "run"}, "kept with --optimizer-cpu-offload"),
     "legacy": ("--use-legacy-models", {"run": "run"}, "--use-legacy-models builds no megatron.core model"),
     "hidden": ("--use-precision-aware-optimizer", {"run": "run", "weights": "0"}, "where ALIGN_HOOKS_WEIGHTS cannot reach"),
     "points in a graph": ("--enable-cuda-graph", {"run": "run", "activations": "0"}, "so that ALIGN_HOOKS_ACTIVATIONS would see"),
@@ -45,6 +45,10 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
     "a graph of all": ("--cuda-graph-modules full_iteration", {"run": "run"}, "a CUDA graph of the whole iteration"),
     "weights in fp8": ("--fp8-format hybrid --fp8-param-gather", {"load_weights": "other"}, "--fp8-param-gather: ALIGN_HOOKS_LOAD_WEIGHTS"),
     "weights in fp4": ("--fp4-format e2m1 --fp4-param-gather", {"load_weights": "other"}, "--fp4-param-gather: ALIGN_HOOKS_LOAD_WEIGHTS"),
+    "sinks by local layers": (
+        *("--softmax-type learnable --tensor-model-parallel-size 2", {"device": "cpu"}),
+        "--softmax-type learnable under tensor parallelism with --transformer-impl local is wrong in Megatron itself",
+    ),
     "latent attention by local layers": (
         *("--multi-latent-attention --tensor-model-parallel-size 2", {"device": "cpu"}),
         "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself",

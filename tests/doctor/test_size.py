@@ -6,6 +6,7 @@ import pytest
 
 from align_hooks.configuration.megatron import read_command
 from align_hooks.configuration.source import read
+from align_hooks.doctor.shapes import shapes
 from align_hooks.doctor.size import Size, of_configuration, of_run, parameters
 from align_hooks.record.reader import open_run
 from checklist.wheels import installed
@@ -33,6 +34,16 @@ PUBLISHED = {
 def test_published_models(name: str) -> None:
     count, arguments = PUBLISHED[name]
     assert parameters(read_command(arguments, {})) == count
+
+
+def test_norms_that_a_glm_lacks_are_neither_counted_nor_expected() -> None:
+    file = Path(__file__).parents[2] / "launch" / "families" / "glm4_moe.args"
+    arguments = file.read_text().replace("--moe-layer-freq [0,1,1]\n", "").replace("--mtp-num-layers 1\n", "")
+    counts = [parameters(read_command(" ".join(text.split()), {})) for text in (arguments, arguments.replace("--qk-layernorm\n", ""))]
+    assert counts[0] - counts[1] == 3 * 2 * 24
+    without = shapes(read_command(" ".join(arguments.replace("--qk-layernorm\n", "").split()), {}), "")
+    assert "model.layers.0.self_attn.q_proj.bias" in without.whole
+    assert not [name for name in (*without.whole, *without.unknown) if "q_norm" in name]
 
 
 @pytest.mark.parametrize(

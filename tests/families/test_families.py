@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +17,13 @@ from align_hooks.comparison.metrics.model_positions import KINDS
 from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, RoutingConfig, rows_of, size_of
+from align_hooks.families.gpt_oss import GPT_OSS
 from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
+from align_hooks.families.qwen3 import QWEN3
 from align_hooks.names.blocks import Dims
+from align_hooks.names.stacks import slots, stacked, stacked_names
 from chosen import in_one
+from plain_minimax import MiniMaxM2ForCausalLM
 
 DIMS = Dims(heads=4, groups=2, head_dim=8, ffn=24, vocabulary=40, padded=64, expert_ffn=12, experts=4, layers=3)
 LATENT = {"q_lora_rank": 20, "kv_lora_rank": 14, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
@@ -28,6 +33,7 @@ ROWS = {
     **{"q_lora_rank": 20, "kv_lora_rank": 14, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4, "v_head_dim": 6},
 }
 NUMBERED = {"layer": range(3), "dense": range(1), "sparse": range(1, 3), "after": range(0), "expert": range(4)}
+assert MiniMaxM2ForCausalLM  # known to transformers by its import
 EVERY = pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: family.name)
 
 
@@ -35,7 +41,9 @@ def config(family: Family, *, tied: bool) -> dict[str, object]:
     """``config.json`` of a small model."""
     sparse = tuple(layer in numbers(family)["sparse"] for layer in range(3))
     routing = RoutingConfig(4, 2, sparse, factor=2.5, groups=2, chosen_groups=1, shared=24) if family.experts else None
-    return family.huggingface(Decoder(DIMS, 16, 3, 1e-5, 1e6, 128, tied, routing, LATENT if family is DEEPSEEK_V3 else None))
+    latent = LATENT if family is DEEPSEEK_V3 else None
+    windows = {"window": 16, "windowed": (True, False, True)}
+    return family.huggingface(Decoder(DIMS, 16, 3, 1e-5, 1e6, 128, tied, routing, latent, normalised_heads=True, **windows))
 
 
 def numbers(family: Family) -> dict[str, range]:
@@ -65,11 +73,27 @@ def test_the_configuration_opens_hugging_faces_model_and_has_its_tensors(family:
     assert {key: getattr(kept, key) for key in given} == given | {"torch_dtype": kept.torch_dtype}
     model = AutoModelForCausalLM.from_config(kept)
     assert [type(model).__name__] == given["architectures"]
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    stored = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    pieces = {name: slot.shape(stored[slot.stack]) for name, slot in slots(stored, family.stacks).items()}
+    shapes = {name: shape for name, shape in stored.items() if ".experts." not in name or not family.stacks} | pieces
     assert shapes == whole(family, tied=tied)
     assert family.elements(size(family), tied=tied) == sum(map(math.prod, shapes.values()))
-    moved = {name.format(sparse=layer) for name in family.buffers for layer in numbers(family)["sparse"] if "{sparse}" in name}
+    in_layers = (name for name in family.buffers if "{after}" not in name)
+    moved = {name.format(sparse=layer, layer=layer) for name in in_layers for layer in numbers(family)["sparse"]}
     assert moved == {name for name, _ in model.named_buffers() if not name.endswith("inv_freq")}
+
+
+def test_stacks_are_cut_into_the_pieces_that_make_them_up() -> None:
+    """Gate and up in turn, as Hugging Face's model takes them apart."""
+    name = "model.layers.3.mlp.experts.gate_up_proj"
+    given = np.arange(2 * 5 * 6, dtype=np.float32).reshape(2, 5, 6)
+    places = slots({name: given.shape, "model.norm.weight": (5,)}, GPT_OSS.stacks)
+    cut = {own: slot.cut(given) for own, slot in places.items()}
+    assert {own: piece.shape for own, piece in cut.items()} == {own: slot.shape(given.shape) for own, slot in places.items()}
+    np.testing.assert_array_equal(cut["model.layers.3.mlp.experts.1.up_proj.weight"], given[1, :, 1::2].T)
+    ((stack, experts),) = stacked_names(sorted(cut, reverse=True), GPT_OSS.stacks).items()
+    assert stack == name
+    np.testing.assert_array_equal(stacked([cut[own] for own in pieces] for pieces in experts), given)
 
 
 @EVERY
@@ -128,8 +152,8 @@ def gpt(**changes: object) -> SimpleNamespace:
         (
             {"num_moe_experts": 8, "moe_router_score_function": "sigmoid", "moe_layer_freq": [0, 1]},
             {},
-            "Mixtral",
-            ["moe_router_score_function is sigmoid, not softmax", "dense layers between experts is True, not False"],
+            "GLM4-MoE",
+            ["add_qkv_bias is False, not True"],
         ),
         ({"num_moe_experts": 8, "moe_layer_freq": [1, 1], "mtp_num_layers": 1}, {}, "Mixtral", ["mtp_num_layers is 1, not None"]),
     ],
@@ -139,6 +163,23 @@ def test_a_built_model_is_of_the_family_that_it_says_or_is_told_by_what_the_near
 ) -> None:
     family, misfits = registry.nearest(gpt(**changes), SimpleNamespace(**args))
     assert (family.name, misfits) == (name, wrong)
+
+
+def with_norms(*widths: int) -> SimpleNamespace:
+    """A model with norms of queries and keys of these widths."""
+    weights = (SimpleNamespace(numel=partial(int, width)) for width in widths)
+    norms = {f"{name}_layernorm": SimpleNamespace(weight=weight) for name, weight in zip("qk", weights, strict=True)}
+    layer = SimpleNamespace(self_attention=SimpleNamespace(**norms))
+    built = gpt(qk_layernorm=True, kv_channels=8)
+    built.decoder = SimpleNamespace(layers=[layer])
+    return built
+
+
+def test_norms_over_all_heads_are_seen_in_the_built_layers() -> None:
+    """No property of Megatron's configuration says how wide its layers' norms are."""
+    assert registry.nearest(with_norms(8, 8), SimpleNamespace()) == (QWEN3, [])
+    family, misfits = registry.nearest(with_norms(32, 16), SimpleNamespace())
+    assert (family, misfits) == (QWEN3, ["norms of queries and keys over all heads is True, not False"])
 
 
 def test_a_function_of_the_same_name_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

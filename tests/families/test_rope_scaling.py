@@ -10,7 +10,7 @@ pytest.importorskip("megatron.core")
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 
 from align_hooks.families import llama
-from align_hooks.families.megatron import Llama3Scaling, rotary_base, scaled
+from align_hooks.families.megatron import Llama3Scaling, rotary_base, scaled, usual_yarn
 
 SIZE = 64
 
@@ -79,3 +79,28 @@ def test_frequencies_of_llama_3_1_are_those_of_transformers() -> None:
     config = transformers.LlamaConfig(hidden_size=SIZE, num_attention_heads=1, rope_theta=500000.0, rope_scaling=scaling.facts())
     found, _ = utils.ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
     assert np.allclose(found.double().numpy(), scaling.frequencies(SIZE), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"factor": 32.0, "base": 150000.0, "correction_range_round_to_int": False},  # gpt-oss
+        {"factor": 32.0, "base": 50000.0, "beta_fast": 1.0, "mscale_all_dim": 1.0},  # Kimi-K2
+        {"factor": 4.0, "base": 10000.0, "beta_slow": 2.0, "mscale": 0.7},
+        {"factor": 0.5, "base": 10000.0},
+    ],
+)
+def test_positions_by_yarn_that_megatron_built_are_those_of_the_record(given: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, yarn = pytest.importorskip("torch"), pytest.importorskip("megatron.core.models.common.embeddings.yarn_rotary_pos_embedding")
+    utils, transformers = pytest.importorskip("transformers.modeling_rope_utils"), pytest.importorskip("transformers")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
+    base, factor = given.pop("base"), given.pop("factor")
+    rotary = yarn.YarnRotaryEmbedding(
+        SIZE, rotary_base=base, scaling_factor=factor, use_cpu_initialization=True, cp_group=SimpleNamespace(size=lambda: 1), **given
+    )
+    angles, size = rotary.get_emb(64)
+    recorded = usual_yarn(rotary)
+    config = transformers.LlamaConfig(hidden_size=SIZE, num_attention_heads=1, rope_theta=base, rope_scaling=recorded)
+    found, expected = utils.ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    assert size == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(angles[:, 0, 0, : SIZE // 2].numpy(), np.outer(np.arange(64), found.numpy()), rtol=1e-5)

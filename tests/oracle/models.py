@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from align_hooks.families.registry import stacks
+from align_hooks.names.stacks import slots
 from align_hooks.oracle.inputs import Inputs, objective
 from align_hooks.record.format.schema import Facts, Training
 from align_hooks.record.read.batch import Batch
@@ -21,6 +23,25 @@ DEEPSEEK = {
     **{"moe_intermediate_size": 12, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3, "first_k_dense_replace": 1},
     **{"n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5},
 }
+OF_ROUTER = {
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts_per_tok",
+    "first_k_dense_replace",
+    "n_group",
+    "topk_group",
+    "norm_topk_prob",
+}
+GLM = {
+    **PLAIN,
+    **{name: DEEPSEEK[name] for name in (*OF_ROUTER, "routed_scaling_factor", "moe_intermediate_size")},
+    **{"model_type": "glm4_moe", "attention_bias": True, "use_qk_norm": True, "partial_rotary_factor": 0.5, "head_dim": 8},
+}
+GPT_OSS = {
+    **{**PLAIN, "head_dim": 8, "model_type": "gpt_oss", "attention_bias": True, "num_local_experts": 6, "num_experts_per_tok": 2},
+    **{"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]},
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "truncate": False},
+}
 EXPERTS = {"model_type": "qwen3_moe", "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "norm_topk_prob": True}
 FAMILIES: Mapping[str, Mapping[str, object]] = {
     "llama": {**PLAIN, "model_type": "llama"},
@@ -30,6 +51,9 @@ FAMILIES: Mapping[str, Mapping[str, object]] = {
     "qwen3_moe": {**PLAIN, **EXPERTS, "mlp_only_layers": []},
     "qwen3_moe_dense_first": {**PLAIN, **EXPERTS, "mlp_only_layers": [0], "norm_topk_prob": False},
     "deepseek_v3": DEEPSEEK,
+    "glm4_moe": GLM,
+    "glm4_moe_plain_heads": {**GLM, "use_qk_norm": False},
+    "gpt_oss": GPT_OSS,
     "deepseek_v3_mtp": {**DEEPSEEK, "num_nextn_predict_layers": 1},
 }
 ARGUMENTS = {
@@ -59,7 +83,7 @@ def model_of(configuration: Mapping[str, object], seed: int = 0) -> Any:
     config = transformers.AutoConfig.for_model(**configuration)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     for layer in range(int(str(configuration.get("num_nextn_predict_layers", 0)))):
-        model.model.layers.append(predicting_layer(config, config.num_hidden_layers + layer))
+        model.model.layers.append(predicting_layer(model.model, config.num_hidden_layers + layer))
     for tensor in (*model.parameters(), *(buffer for name, buffer in model.named_buffers() if name.endswith("correction_bias"))):
         spread = 0.3 if tensor.ndim > 1 else 0.1
         tensor.data.copy_(torch.randn(tensor.shape) * spread + (1.0 if tensor.ndim == 1 and spread == 0.1 and tensor.mean() == 1 else 0.0))
@@ -76,7 +100,16 @@ def token_losses(logits: Any, labels: Any) -> Any:
 def weights_of(model: Any) -> Weights:
     """A model's weights under canonical names."""
     tied = bool(model.config.tie_word_embeddings)
-    return Weights({name: tensor.numpy().copy() for name, tensor in model.state_dict().items() if not (tied and name == "lm_head.weight")})
+    stored = {name: tensor.numpy().copy() for name, tensor in model.state_dict().items() if not (tied and name == "lm_head.weight")}
+    return Weights(unstacked(stored))
+
+
+def unstacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors of Hugging Face's model under canonical names, of one expert each."""
+    places = slots({name: tensor.shape for name, tensor in tensors.items()}, stacks())
+    whole = {slot.stack for slot in places.values()}
+    pieces = {name: slot.cut(tensors[slot.stack]) for name, slot in places.items()}
+    return {name: tensor for name, tensor in tensors.items() if name not in whole} | pieces
 
 
 def batch_of(seed: int = 0, rows: tuple[tuple[int, ...], ...] = ((2, 1),)) -> Batch:

@@ -14,7 +14,7 @@ from align_hooks.comparison.arbitration import PointKind  # noqa: E402
 from align_hooks.oracle.inputs import Inputs  # noqa: E402
 from align_hooks.oracle.passes import Pass  # noqa: E402
 from align_hooks.oracle.points import PointRows  # noqa: E402
-from oracle.models import FAMILIES, ROWS, SEQUENCE, batch_of, facts_of, inputs_of, model_of, token_losses, weights_of  # noqa: E402
+from oracle.models import FAMILIES, ROWS, SEQUENCE, batch_of, facts_of, inputs_of, model_of, token_losses, unstacked, weights_of  # noqa: E402
 from synthetic import relative_error  # noqa: E402
 
 WHOLE = [name for name in FAMILIES if name != "deepseek_v3_mtp"]
@@ -54,9 +54,22 @@ def test_points_are_those_that_hooks_see_in_the_whole_model(family: str) -> None
         assert tensor.grad is not None, name
         assert relative_error(flowing[name], tensor.grad.numpy().reshape(flowing[name].shape)) < 1e-5, name
     parameters = whole(iter(gradients), PointKind.PARAMETER)
-    for name, parameter in model.named_parameters():
-        found = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad.numpy()
+    given = {name: np.zeros(one.shape) if one.grad is None else one.grad.numpy() for name, one in model.named_parameters()}
+    for name, found in unstacked(given).items():
         assert relative_error(parameters[name], found) < 2e-5 or not found.any(), name
+
+
+def test_each_expert_has_the_tokens_that_chose_it() -> None:
+    """Where all experts are one module too."""
+    configuration, model = FAMILIES["gpt_oss"], model_of(FAMILIES["gpt_oss"])
+    parts = list(Pass(configuration, inputs_of(configuration, weights_of(model), batch_of(rows=((ROWS,),))), "float64").values())
+    weights = {part.first: part.array for part in parts if part.point == "model.layers.1.mlp.gate.weights"}
+    experts = [part for part in parts if part.point.startswith("model.layers.1.mlp.experts.")]
+    assert len(experts) > ROWS
+    for part in experts:
+        chosen = np.flatnonzero(weights[part.first][0, :, int(part.point.rpartition(".")[2])])
+        assert part.tokens is not None
+        assert sorted(part.tokens) == chosen.tolist()
 
 
 def seen(model: torch.nn.Module, inputs: Inputs) -> Mapping[str, torch.Tensor]:
@@ -84,7 +97,8 @@ def seen(model: torch.nn.Module, inputs: Inputs) -> Mapping[str, torch.Tensor]:
             layer.mlp.down_proj.register_forward_pre_hook(given(f"{name}.mlp.activation"), with_kwargs=True)
         else:
             layer.mlp.register_forward_hook(output(f"{name}.mlp"))
-            inner += ["mlp.shared_experts"] if hasattr(layer.mlp, "shared_experts") else ["mlp.gate"]
+            routed = [] if hasattr(layer.mlp, "router") else ["mlp.gate"]
+            inner += ["mlp.shared_experts"] if hasattr(layer.mlp, "shared_experts") else routed
         for own in inner:
             layer.get_submodule(own).register_forward_hook(output(f"{name}.{own}"))
     model.model.embed_tokens.register_forward_hook(output("model.embed_tokens"))

@@ -1,5 +1,6 @@
 """Hugging Face's own model on the weights and a batch of a record, opened with no help from us: a third opinion."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from align_hooks import Run
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+pytest.importorskip("plain_minimax")  # a model that transformers lacks
 Tensor = Any
 
 
@@ -41,20 +43,38 @@ def opened(run: Run, step: int) -> Any:
     config = transformers.AutoConfig.for_model(**run.manifest["model"])
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     for layer in range(run.manifest["model"].get("num_nextn_predict_layers", 0)):
-        model.model.layers.append(predicting_layer(config, config.num_hidden_layers + layer))
-    weights = run.weights(step)
+        model.model.layers.append(predicting_layer(model.model, config.num_hidden_layers + layer))
+    weights = in_stacks(run.weights(step))
     loaded = model.load_state_dict({name: torch.tensor(weights[name]) for name in weights}, strict=False)
     assert loaded.unexpected_keys == []
     assert loaded.missing_keys == (["lm_head.weight"] if config.tie_word_embeddings else [])
     return model
 
 
-def predicting_layer(config: Any, number: int) -> Any:
-    """A layer for multi-token prediction, which transformers leaves out, of its own parts and under the names of DeepSeek's checkpoint."""
-    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
+def in_stacks(tensors: Any) -> dict[str, np.ndarray]:
+    """Canonical tensors as gpt-oss has them: those of all experts in one, transposed, and the rows of gate and up in turn."""
+    found, experts = {}, {}
+    for name in tensors:
+        own = re.fullmatch(r"(.*\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.(weight|bias)", name)
+        if own is not None and "model.layers.0.self_attn.sinks" in tensors:
+            experts.setdefault((own[1], own[4]), {})[own[3], int(own[2])] = tensors[name]
+        else:
+            found[name] = tensors[name]
+    for (name, kind), of_experts in experts.items():
+        count, end = len(of_experts) // 3, "" if kind == "weight" else "_bias"
+        gate, up, down = (np.stack([of_experts[part, expert] for expert in range(count)]) for part in ("gate", "up", "down"))
+        joined = np.empty((count, 2 * gate.shape[1], *gate.shape[2:]), gate.dtype)
+        joined[:, ::2], joined[:, 1::2] = gate, up
+        found[f"{name}.gate_up_proj{end}"] = joined.swapaxes(1, -1) if kind == "weight" else joined
+        found[f"{name}.down_proj{end}"] = down.swapaxes(1, -1) if kind == "weight" else down
+    return found
 
-    layer = DeepseekV3DecoderLayer(config, number)
-    layer.enorm, layer.hnorm, last = (DeepseekV3RMSNorm(config.hidden_size, config.rms_norm_eps) for _ in range(3))
+
+def predicting_layer(decoder: Any, number: int) -> Any:
+    """A layer for multi-token prediction, which transformers leaves out, of its own parts and under the names of DeepSeek's checkpoint."""
+    config, norm = decoder.config, type(decoder.norm)
+    layer = type(decoder.layers[-1])(config, number)
+    layer.enorm, layer.hnorm, last = (norm(config.hidden_size, config.rms_norm_eps) for _ in range(3))
     layer.eh_proj = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
     layer.shared_head = torch.nn.ModuleDict({"norm": last})
     return layer

@@ -37,5 +37,5 @@ def started(flags: Sequence[str]) -> dict[str, object]:
     }
 
 
-SPARSE = ("experts", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp")
+SPARSE = ("experts", "qwen3_moe", "deepseek_v3", "deepseek_v3_mtp", "glm4_moe", "gpt_oss")
 """The single ranks whose layers have experts."""

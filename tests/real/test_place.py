@@ -8,7 +8,7 @@ import pytest
 CASES = """
 from types import SimpleNamespace
 from align_hooks.errors import RefusedRun
-from align_hooks.torch_side.place import SINGLE_RANK, refuse_layouts
+from align_hooks.torch_side.place import SINGLE_RANK, cut, refuse_layouts
 
 def said(version="0.19.2", world=1, sizes={}, **args):
     try:
@@ -18,7 +18,7 @@ def said(version="0.19.2", world=1, sizes={}, **args):
     return ""
 
 assert said() == ""
-assert "--use-torch-fsdp2" in said(use_torch_fsdp2=True)
+assert "--optimizer-cpu-offload" in said(optimizer_cpu_offload=True)
 assert "--optimizer dist_muon" in said(optimizer="dist_muon")
 assert "--num-distributed-optimizer-instances above 1" in said(num_distributed_optimizer_instances=2)
 assert "a CUDA graph of the whole iteration" in said(cuda_graph_impl="full_iteration")
@@ -29,6 +29,9 @@ mindspeed = {"context_parallel_size": 2, "context_parallel_algo": "ulysses_cp_al
 assert "--reset-position-ids" in said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True, **mindspeed)
 assert "use 0.13 or newer" in said("0.12.3", 2, {"cp_size": 2})
 assert said("0.13.0", 2, {"cp_size": 2}) == ""
+second = SINGLE_RANK | {"tp": 1, "tp_size": 2}
+assert (part := cut("decoder.layers.0.self_attention.core_attention.softmax_offset", None, second)).index == 1 and part.count == 2
+assert cut("decoder.layers.0.self_attention.linear_proj.bias", None, second).count == 1
 assert "Megatron's groups make 2" in said(world=4, sizes={"dp_size": 2})
 """
 

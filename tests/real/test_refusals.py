@@ -40,7 +40,7 @@ def with_a_nan(weights: Path, reference: Path) -> None:
 SHAPE = "mlp.down_proj.weight is [64, 128], this model has [64, 96]"
 MEGATRON = {
     "a type that no CPU has": ({}, ("--fp8-format", "hybrid"), {}, "--fp8-format only an accelerator can follow"),
-    "gradients that lie elsewhere": ({}, ("--use-torch-fsdp2",), {"RUN": "run"}, "kept with --use-torch-fsdp2"),
+    "gradients that lie elsewhere": ({}, ("--optimizer-cpu-offload",), {"RUN": "run"}, "kept with --optimizer-cpu-offload"),
     "sequence length": ({"--seq-length": "64"}, (), {"REPLAY_BATCHES": "{reference}"}, "has sequence length 128, this run 64"),
     "batch size": ({"--global-batch-size": "8"}, (), {"REPLAY_BATCHES": "{reference}"}, "has 4 rows, this run consumes 8 a step"),
     "ids": ({"--vocab-size": "128"}, (), {"REPLAY_BATCHES": "{reference}"}, "this model's vocabulary ends at 127"),

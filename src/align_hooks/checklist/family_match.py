@@ -19,8 +19,10 @@ NETWORK = "model.arch.type"
 
 
 def of_side(configuration: Configuration) -> Sequence[Family]:
-    """Return the families that have canonical names on the side of a configuration."""
-    return [family for family in FAMILIES if family.mindformers] if configuration.side == MINDFORMERS else FAMILIES
+    """Return the families that have canonical names on the side of a configuration, and that it can build."""
+    if configuration.side == MINDFORMERS:
+        return [family for family in FAMILIES if family.mindformers]
+    return [family for family in FAMILIES if not family.by_specification or ROW["spec"].read(configuration).canonical is not None]
 
 
 def named_families(configuration: Configuration) -> Sequence[Family]:

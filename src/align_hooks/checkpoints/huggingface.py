@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from align_hooks.checkpoints.checkpoint import KINDS, TORCH_NAMES, Checkpoint, LazyTensor, merged
 from align_hooks.checkpoints.model import ConfiguredModel, open_model
 from align_hooks.errors import RecordError, shown
+from align_hooks.names.stacks import Stacks, StackSlot, slots, stacked, stacked_names
 from align_hooks.record.format.digests import bytes_of
 from align_hooks.record.format.files import TensorFile, read_json
 from align_hooks.record.format.stored_tensor import head
@@ -27,7 +28,35 @@ def read_huggingface(path: Path, config: Path | None) -> Checkpoint:
     model = open_model(path if config is None else config)
     tied = {model.family.output} if model.tied else set()  # some checkpoints keep a copy of the embedding under that name
     tensors = {name: tensor for name, tensor in tensors_of(path).items() if name not in tied and not name.endswith(PASSED_OVER)}
-    return Checkpoint(path, "Hugging Face", model, tensors)
+    return Checkpoint(path, "Hugging Face", model, unstacked(tensors, model.family.stacks))
+
+
+def unstacked(tensors: Mapping[str, LazyTensor], stacks: Stacks) -> dict[str, LazyTensor]:
+    """Return tensors with the pieces of each expert in the place of stacks."""
+    places = slots({name: tensor.shape for name, tensor in tensors.items()}, stacks)
+    read = lru_cache(maxsize=1)(lambda name: tensors[name].read())  # pieces are usually read one after the other
+
+    def piece(slot: StackSlot) -> LazyTensor:
+        whole = tensors[slot.stack]
+        return LazyTensor(slot.shape(whole.shape), whole.kind, lambda: slot.cut(read(slot.stack)))
+
+    gone = {slot.stack for slot in places.values()}
+    kept = {name: tensor for name, tensor in tensors.items() if name not in gone}
+    return kept | {name: piece(slot) for name, slot in places.items()}
+
+
+def in_stacks(tensors: Mapping[str, LazyTensor], stacks: Stacks) -> dict[str, LazyTensor]:
+    """Return tensors with stacks in the place of the pieces of each expert, the inverse of :func:`unstacked`."""
+    made = stacked_names(tensors, stacks)
+
+    def stack(experts: list[list[str]]) -> LazyTensor:
+        first = tensors[experts[0][0]]
+        shape = (len(experts), *first.shape[1:], first.shape[0] * len(experts[0]))
+        return LazyTensor(shape, first.kind, lambda: stacked([tensors[name].read() for name in pieces] for pieces in experts))
+
+    gone = {name for experts in made.values() for pieces in experts for name in pieces}
+    kept = {name: tensor for name, tensor in tensors.items() if name not in gone}
+    return kept | {name: stack(experts) for name, experts in made.items()}
 
 
 def tensors_of(path: Path) -> dict[str, LazyTensor]:
@@ -58,6 +87,7 @@ def open_safetensors(path: Path) -> dict[str, LazyTensor]:
 def write_huggingface(path: Path, model: ConfiguredModel, tensors: Mapping[str, LazyTensor], *, largest: int = LARGEST_FILE) -> None:
     """Write a checkpoint into a new directory."""
     path.mkdir()
+    tensors = in_stacks(tensors, model.family.stacks)
     files: list[dict[str, LazyTensor]] = [{}]
     size = 0
     for name, tensor in tensors.items():

@@ -78,6 +78,7 @@ class ConfiguredModel:
             "queries": heads * head,
             "keys": self._number("num_key_value_heads", heads) * head,
             "head": head,
+            "heads": heads,
             "ffn": self._known("intermediate_size"),
             "experts": self.experts,
             "expert_ffn": of_expert,
@@ -137,7 +138,8 @@ class ConfiguredModel:
         """Names with ``*`` for numbers to the names with placeholders, and the names of their axes; no output layer of a tied model."""
         patterns: dict[str, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
         for name, axes in chain.from_iterable(level.items() for level in self.family.levels):
-            if not (self.tied and name == self.family.output):
+            lacked = name in self.family.optional and not self.config.get(self.family.optional[name][1])
+            if not (lacked or (self.tied and name == self.family.output)):
                 patterns[re.sub(r"\{\w+\}", "*", name)].append((name, axes))
         return patterns
 
@@ -182,7 +184,7 @@ def model_type(family: Family) -> str:
 def model_of(config: Mapping[str, Any], path: Path) -> ConfiguredModel:
     """Return the model of a ``config.json``; raises RecordError for a model of no family."""
     kind = config.get("model_type")
-    family = next((family for family in FAMILIES if model_type(family) == kind), None)
+    family = next((family for family in FAMILIES if kind in (model_type(family), *family.aliases)), None)
     if family is None:
         known = ", ".join(map(model_type, FAMILIES))
         raise RecordError(f"{path}: model_type is {shown(repr(kind))}, which has no family here (there are {known}); convert one of these")

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -103,9 +104,11 @@ def _tensors(configuration: Configuration, elsewhere: str) -> dict[str, tuple[st
         counts = [(len(misfits(family, configuration, partly=partly)), family) for family in families if family.experts is not dense]
         fewest = min((count for count, _ in counts), default=0)
         fitting += [family for count, family in counts if count == fewest]
-    shapes = [family.shapes(tied=tied is True, buffers=biased is not False) for family in fitting]
+    meaning = partial(canonical, configuration=configuration, elsewhere=elsewhere)
+    shapes = [family.shapes(tied=tied is True, buffers=biased is not False, lacked=family.lacked(meaning)) for family in fitting]
     possible = {family.output for family in fitting} if tied is UNSET else set()
     possible |= {name for family in fitting for name in family.buffers} if biased is UNSET else set()
+    possible |= {name for family in fitting for name, (row, _) in family.optional.items() if meaning(row) is UNSET}
     names = dict.fromkeys(name for tensors in shapes for name in tensors)
     return {  # where several families fit, only tensors that all of them have are certain
         name: shapes[0][name] if name not in possible and all(tensors.get(name) == shapes[0].get(name) for tensors in shapes) else None

@@ -96,7 +96,7 @@ def parameters(configuration: Configuration) -> int:
             return rows.count("mtp_num_layers") or 0
         return counted[name] if name in counted else size_of(name, rows.number)
 
-    return family.elements(size, tied=rows.value("tied_embeddings") is True)
+    return family.elements(size, tied=rows.value("tied_embeddings") is True, lacked=family.lacked(rows.value))
 
 
 @dataclass(frozen=True, slots=True)

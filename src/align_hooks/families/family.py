@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,6 +32,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "queries": (("num_heads",), ("head_dim",)),
     "keys": (("n_kv_heads",), ("head_dim",)),
     "head": (("head_dim",),),
+    "heads": (("num_heads",),),
     "ffn": (("intermediate_size",),),
     "experts": (("expert_num",),),
     "expert_ffn": (("size_of_an_expert",),),
@@ -93,6 +94,14 @@ class Decoder:
     """Layers for multi-token prediction."""
     rope_scaling: Mapping[str, object] | None = None
     """``rope_scaling`` of ``config.json``; None where positions are not scaled."""
+    rotary_part: float | None = 1.0
+    """The rotated part of a head."""
+    normalised_heads: bool | None = False
+    """Whether queries and keys are normalised, head by head."""
+    window: int | None = None
+    """Positions that a token sees in a layer with a sliding window, its own among them; None where no layer has one."""
+    windowed: tuple[bool, ...] = ()
+    """Whether each layer has a sliding window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +158,34 @@ class Family:
     """A tied model does not have it."""
     buffers: frozenset[str] = frozenset()
     """Tensors that training moves without gradients."""
+    aliases: tuple[str, ...] = ()
+    """Other values of Hugging Face's ``model_type`` for models of the family."""
+    by_specification: bool = False
+    """Whether Megatron-LM builds it by a layer specification of its own only (``--spec``)."""
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tensors of Hugging Face that hold those of all experts of a layer (:mod:`align_hooks.names.stacks`), each with an expert's."""
+    optional: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Tensors that a model may lack, each with the row of the CheckList and the key of ``config.json`` that are set where it has them."""
 
     @property
     def mixes(self) -> bool:
         """Whether dense layers may stand beside layers with experts."""
         return any("{dense}" in name for level in self.levels for name in level)
 
-    def shapes(self, *, tied: bool, buffers: bool = False) -> dict[str, tuple[str, ...]]:
+    def lacked(self, value: Callable[[str], object]) -> set[str]:
+        """Return the optional tensors that a model lacks; ``value`` returns what it holds in a row of the CheckList."""
+        return {name for name, (row, _) in self.optional.items() if not value(row)}
+
+    def shapes(self, *, tied: bool, buffers: bool = False, lacked: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
         """Return every parameter of a model, and on request every buffer, with the names of the sizes of its axes."""
-        left_out = ({self.output} if tied else set()) | (set() if buffers else self.buffers)
+        left_out = ({self.output} if tied else set()) | (set() if buffers else self.buffers) | set(lacked)
         return {name: axes for level in self.levels for name, axes in level.items() if name not in left_out}
 
-    def elements(self, sizes: Callable[[str], int], *, tied: bool) -> int:
+    def elements(self, sizes: Callable[[str], int], *, tied: bool, lacked: Collection[str] = ()) -> int:
         """Return the number of trainable elements of a model; ``sizes`` maps the names of sizes to numbers."""
         return sum(
             math.prod(map(sizes, axes)) * math.prod(sizes(size) for word, size in NUMBERS.items() if f"{{{word}}}" in name)
-            for name, axes in self.shapes(tied=tied).items()
+            for name, axes in self.shapes(tied=tied, lacked=lacked).items()
         )
 
     def kinds(self) -> Iterator[tuple[str, ...]]:
@@ -199,7 +220,7 @@ NATIVE, CANONICAL = "decoder.layers.{layer}", "model.layers.{layer}"
 """Prefixes of the names of a layer's parameters: Megatron's, and Hugging Face's."""
 _LAYOUTS = (
     *(blocks.UNFUSED, blocks.VOCABULARY, blocks.QKV_PER_GROUP, blocks.HALVES),
-    *(blocks.GATE_THEN_UP, blocks.GATE_UP_BY_ROW, blocks.EXPERT_GATE_THEN_UP),
+    *(blocks.GATE_THEN_UP, blocks.GATE_UP_BY_ROW, blocks.EXPERT_GATE_THEN_UP, blocks.HEADS, blocks.ALL_QUERIES, blocks.ALL_KEYS),
 )
 LAYOUTS = {layout.name: layout for layout in _LAYOUTS}
 

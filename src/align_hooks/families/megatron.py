@@ -31,6 +31,8 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "rotary_seq_len_interpolation_factor": lambda gpt, args: getattr(
         embedding(gpt), "seq_len_interpolation_factor", getattr(args, "rotary_seq_len_interpolation_factor", None)
     ),
+    "norms of queries and keys over all heads": lambda gpt, args: normalises_all_heads(gpt),
+    "later positions in a window": lambda gpt, args: (getattr(gpt.config, "window_size", None) or (0, 0))[1],
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(config_of(gpt).num_moe_experts),
     "hybrid_layer_pattern": lambda gpt, args: PAIRS if makes_blocks(gpt) else pattern_of(gpt),
@@ -67,6 +69,8 @@ def config_of(gpt: GPTModel) -> Any:
     config.num_layers, config.moe_layer_freq = len(experts), list(map(int, experts))
     if not any((*experts, *predicting)):
         config.num_moe_experts = None
+    if getattr(config, "window_size", None):  # which Megatron-LM decides by the number of a layer of its own
+        config.window_attn_skip_freq = list(map(int, windowed_layers(gpt.config)))[::2]
     return config
 
 
@@ -120,6 +124,8 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
     config = config_of(gpt)
     tied = getattr(gpt, "share_embeddings_and_output_weights", None)
     by_yarn, scaling = config.multi_latent_attention and config.rope_type == "yarn", scaled(gpt, args)
+    scaled_by = yarn(config, config.original_max_position_embeddings) if by_yarn else scaling.facts() if scaling else None
+    window = getattr(config, "window_size", None) or (-1, 0)
     return Decoder(
         dims=sizes,
         hidden=getattr(config, "hidden_size", None),
@@ -131,7 +137,11 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
         routing=routing(config, normalised=normalised(config, args)),
         latent=latent(config),
         predicted=known(config, "mtp_num_layers", unset=0),
-        rope_scaling=yarn(config, config.original_max_position_embeddings) if by_yarn else scaling.facts() if scaling else None,
+        rope_scaling=usual_yarn(embedding(gpt)) if gpt.position_embedding_type == "yarn" else scaled_by,
+        window=window[0] + 1 or None,
+        windowed=windowed_layers(config),
+        rotary_part=getattr(gpt, "rotary_percent", None) or rotary_percent(gpt),
+        normalised_heads=bool(norm) if (norm := widths_of_norms(gpt)) is not None else getattr(config, "qk_layernorm", None),
     )
 
 
@@ -222,6 +232,21 @@ def embedding(gpt: GPTModel) -> Any:
     return next((found for owner in owners if (found := getattr(owner, "rotary_pos_emb", None)) is not None), None)
 
 
+def widths_of_norms(gpt: GPTModel) -> list[int] | None:
+    """Return the sizes of the weights of a built layer's norms of queries and keys, empty without norms; None where no layer is built."""
+    layers = getattr(getattr(gpt, "decoder", None), "layers", ())
+    mixing = (attention for layer in layers if hasattr(attention := getattr(layer, "self_attention", None), "core_attention"))
+    attention = next(mixing, None)
+    norms = (getattr(attention, f"{name}_layernorm", None) for name in "qk")
+    weights = [getattr(norm, "weight", None) for norm in norms]  # where there is no norm stands None, or an operator without weights
+    return None if attention is None else [weight.numel() for weight in weights if weight is not None]
+
+
+def normalises_all_heads(gpt: GPTModel) -> bool:
+    """Return whether queries or keys of usual attention are normalised otherwise than head by head."""
+    return not gpt.config.multi_latent_attention and any(width != gpt.config.kv_channels for width in widths_of_norms(gpt) or ())
+
+
 def base_of(turned: Sequence[float], stated: Sequence[float] = ()) -> float | None:
     """Return the number whose powers are these frequencies: a ``stated`` one, else the shortest; None where they are scaled."""
     size = 2 * len(turned)
@@ -280,6 +305,33 @@ def yarn(config: Any, positions: int) -> dict[str, object]:
     numbers = {name: float(getattr(config, name)) for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
     factor = {"factor": float(config.rotary_scaling_factor), "original_max_position_embeddings": int(positions)}
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
+
+
+def usual_yarn(rotary: Any) -> dict[str, object]:
+    """Return YaRN's ``rope_scaling`` of ``config.json`` for a built embedding of usual attention."""
+    factor, usual = float(rotary.scaling_factor), 0.1 * math.log(max(rotary.scaling_factor, 1)) + 1
+    mscales = rotary.mscale, rotary.mscale_all_dim
+    over, under = (1 + (usual - 1) * scale for scale in ((1, 0) if None in mscales else mscales))
+    return {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": int(rotary.original_max_position_embeddings),
+        "beta_fast": float(rotary.beta_fast),
+        "beta_slow": float(rotary.beta_slow),
+        "truncate": bool(rotary.correction_range_round_to_int),
+        **({} if math.isclose(over / under, usual) else {"attention_factor": over / under}),
+    }
+
+
+def windowed_layers(config: Any) -> tuple[bool, ...]:
+    """Return whether each layer has a sliding window: each but every Nth, as a list says, or every one."""
+    layers: int = config.num_layers
+    skipped = getattr(config, "window_attn_skip_freq", None)
+    if (getattr(config, "window_size", None) or (-1, 0))[0] < 0:
+        return (False,) * layers
+    if isinstance(skipped, Sequence):
+        return tuple(map(bool, skipped))
+    return tuple(not skipped or number % skipped != 0 for number in range(1, layers + 1))
 
 
 def table(model: str, rules: Sequence[Rule]) -> NameTable:

@@ -8,14 +8,17 @@ from typing import TypeVar
 from align_hooks.families import megatron
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import Args, Family, GPTModel, kind_of
+from align_hooks.families.glm4_moe import GLM4_MOE
+from align_hooks.families.gpt_oss import GPT_OSS
 from align_hooks.families.llama import LLAMA
+from align_hooks.families.minimax_m2 import MINIMAX_M2
 from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.families.qwen2 import QWEN2
 from align_hooks.families.qwen3 import QWEN3
 from align_hooks.families.qwen3_moe import QWEN3_MOE
 
 T = TypeVar("T")
-FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3)
+FAMILIES: tuple[Family, ...] = (LLAMA, QWEN2, QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK_V3, GLM4_MOE, GPT_OSS, MINIMAX_M2)
 
 
 def switched_off() -> dict[str, object]:
@@ -58,7 +61,7 @@ def levels() -> tuple[tuple[str, ...], ...]:
 
 def routers() -> tuple[str, ...]:
     """Return the kinds of routers, which choose experts."""
-    return tuple(kind for level in levels() for kind in level if kind.endswith(".gate"))
+    return tuple(kind for level in levels() for kind in level if kind.endswith((".gate", ".router")))
 
 
 def embeddings() -> frozenset[str]:
@@ -69,6 +72,11 @@ def embeddings() -> frozenset[str]:
 def outputs() -> frozenset[str]:
     """Return the canonical names of output layers."""
     return frozenset(family.output for family in FAMILIES)
+
+
+def stacks() -> dict[str, tuple[str, ...]]:
+    """Return Hugging Face's stacks of experts of all families, as :attr:`Family.stacks` has them."""
+    return {stack: pieces for family in FAMILIES for stack, pieces in family.stacks.items()}
 
 
 def end_kinds() -> frozenset[str]:

@@ -272,6 +272,9 @@ GATE_UP_BY_ROW = FusedLayout("gate_up_by_row", lambda dims, shape: Blocks(dims.f
 HALVES = FusedLayout("halves", lambda dims, shape: Blocks(1, (shape[0] // 2, shape[0] // 2)))
 HALVES_BY_ROW = FusedLayout("halves_by_row", lambda dims, shape: Blocks(shape[0] // 2, (1, 1)), Division.RUNS)
 EXPERT_GATE_THEN_UP = FusedLayout("expert_gate_then_up", lambda dims, shape: Blocks(1, (dims.expert_ffn, dims.expert_ffn)))
+HEADS = FusedLayout("heads", lambda dims, shape: Blocks(1, (dims.heads,)))
+ALL_QUERIES = FusedLayout("all_queries", lambda dims, shape: Blocks(1, (dims.heads * dims.head_dim,)))
+ALL_KEYS = FusedLayout("all_keys", lambda dims, shape: Blocks(1, (dims.groups * dims.head_dim,)))
 VOCABULARY = FusedLayout("vocabulary", _vocabulary, Division.ROWS)
 """A vocabulary is padded before it is cut, so that its rows are cut wherever the padding begins."""
 QUERIES_THEN_KEYS = FusedLayout("latent_queries_then_keys", lambda dims, shape: Blocks(1, (dims.q_lora, shape[0] - dims.q_lora)))

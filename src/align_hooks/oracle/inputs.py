@@ -115,7 +115,7 @@ HALF = ("bfloat16", "float16")
 """Compute types to which weights are rounded before use."""
 LONGEST = 1 << 16
 """Positions of the longest sequence for which a mask is made."""
-KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3")
+KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "glm4_moe", "gpt_oss")
 """Hugging Face's ``model_type`` of the models whose layers :mod:`.points` knows."""
 
 
@@ -191,7 +191,7 @@ def refuse_unknown(configuration: Table, weights: Tensors) -> None:
         raise RecordError(f"{kind or 'a model without a family'} is not judged; the models that are: {', '.join(KNOWN)}")
     if UNKNOWN in configuration:
         raise RecordError(f"the record does not tell {configuration[UNKNOWN]} of its model, which cannot be built without; record it again")
-    experts = max(size(configuration, key) for key in ("num_experts", "n_routed_experts"))
+    experts = max(size(configuration, key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
     layers = size(configuration, "num_hidden_layers") + size(configuration, "num_nextn_predict_layers")
     there = {name.split(".")[2] for name in weights if name.startswith("model.layers.")}
     if layers != len(there) or experts > len(weights):

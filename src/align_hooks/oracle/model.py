@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,7 +14,9 @@ from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from align_hooks.errors import RecordError, in_a_line
+from align_hooks.families.registry import stacks
 from align_hooks.names.blocks import PADDING
+from align_hooks.names.stacks import stacked, stacked_names
 from align_hooks.oracle.inputs import Inputs, Objective, size
 from align_hooks.oracle.points import attention
 from align_hooks.record.format.schema import Table
@@ -23,6 +26,8 @@ ATTENTION = "align_hooks"
 DTYPES: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """The name of a compute type in records to torch's type."""
 TRUTH = "float64"
+SIGMOID = ("deepseek_v3", "glm4_moe")
+"""``model_type`` of the models whose routers score experts by a sigmoid."""
 EMBEDDING, OUTPUT, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 
@@ -39,14 +44,17 @@ class OracleModel:
             self.skeleton = self._without_weights()
         except Exception as error:
             raise RecordError(f"transformers makes no model of the record's config.json: {in_a_line(error)}") from None
-        self._refuse_other_tensors()
+        wanted: Mapping[str, Any] = self.skeleton.state_dict()
+        found = stacked_names(inputs.weights, stacks())
+        self.stacks = {name: own for name, own in found.items() if name in wanted and inputs.weights.keys() >= set(chain(*own))}
+        self._refuse_other_tensors(wanted)
 
     def _without_weights(self) -> Any:
         """Build the model without memory for its weights; layers that predict further tokens stand behind the decoder's."""
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(self.configuration, attn_implementation=ATTENTION)
             for layer in range(self.predicting):
-                model.model.layers.append(predicting_layer(model.config, self.layers + layer))
+                model.model.layers.append(predicting_layer(model.model, self.layers + layer))
         return model.to(DTYPES[self.precision]).eval()
 
     def part(self, name: str, *, trained: bool = False) -> Any:
@@ -58,7 +66,10 @@ class OracleModel:
         return module
 
     def weight(self, name: str) -> torch.Tensor:
-        """Return a weight by its canonical name, rounded as the run rounds it, in the model's precision."""
+        """Return a weight by Hugging Face's name, rounded as the run rounds it, in the model's precision."""
+        if name in self.stacks:
+            rows = ([self.weight(own).numpy() for own in pieces] for pieces in self.stacks[name])
+            return torch.from_numpy(stacked(rows))
         tensor = torch.from_numpy(self.inputs.weights[name].copy())
         rounded = self.inputs.rounded(name)
         return (tensor if rounded is None else tensor.to(DTYPES[rounded])).to(DTYPES[self.precision])
@@ -75,25 +86,27 @@ class OracleModel:
         cosine, sine = rotary(torch.zeros(1, dtype=DTYPES[self.precision]), positions)
         return cosine, sine
 
-    def _refuse_other_tensors(self) -> None:
+    def _refuse_other_tensors(self, wanted: Mapping[str, Any]) -> None:
         """Raise RecordError where the record has another set of tensors than the model, or another shape of a tensor."""
         weights = self.inputs.weights
-        wanted: Mapping[str, Any] = self.skeleton.state_dict()
         wanted = {name: tensor for name, tensor in wanted.items() if not (self.tied and name == f"{OUTPUT}.weight")}
-        there = {name for name in weights if not name.endswith(PADDING)}
+        shapes = {name: tuple(weights.shape(name)) for name in weights if not name.endswith(PADDING)}
+        for stack, experts in self.stacks.items():
+            rows, *columns = min(of_pieces := [shapes.pop(own) for own in chain(*experts)])
+            shapes[stack] = (len(experts), *columns, rows * len(experts[0])) if len(set(of_pieces)) == 1 else ()
+        there = set(shapes)
         if unmatched := sorted(wanted.keys() - there) or sorted(there - wanted.keys()):
             raise RecordError(f"the record's weights are not those of its config.json: {unmatched[0]} is on one side only")
         for name, tensor in wanted.items():
-            if tuple(tensor.shape) != tuple(weights.shape(name)):
-                raise RecordError(f"{name} is {list(weights.shape(name))} in the record, and {list(tensor.shape)} by its config.json")
+            if tuple(tensor.shape) != shapes[name]:
+                raise RecordError(f"{name} is {list(shapes[name])} in the record, and {list(tensor.shape)} by its config.json")
 
 
-def predicting_layer(configuration: Any, number: int) -> Any:
+def predicting_layer(decoder: Any, number: int) -> Any:
     """Build a layer for multi-token prediction (DeepSeek-V3 Technical Report, 2.2), which ``transformers`` leaves out, of its parts."""
-    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
-
-    layer = DeepseekV3DecoderLayer(configuration, number)
-    layer.enorm, layer.hnorm, last = (DeepseekV3RMSNorm(configuration.hidden_size, configuration.rms_norm_eps) for _ in range(3))
+    configuration = decoder.config
+    layer = type(decoder.layers[-1])(configuration, number)
+    layer.enorm, layer.hnorm, last = (copy.deepcopy(decoder.norm) for _ in range(3))
     layer.eh_proj = torch.nn.Linear(2 * configuration.hidden_size, configuration.hidden_size, bias=False)
     layer.shared_head = torch.nn.ModuleDict({"norm": last})
     return layer
@@ -151,7 +164,7 @@ def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:
     """Return how unevenly tokens use the experts, from logits ``[tokens, experts]``; 1 where they use all alike."""
     chosen = int(configuration.num_experts_per_tok)
     scores = logits.softmax(-1)
-    if configuration.model_type == "deepseek_v3":  # whose routers make scores by another function
+    if configuration.model_type in SIGMOID:  # whose routers make scores by another function
         scores = logits.sigmoid()
         scores = scores / (scores.sum(-1, keepdim=True) + 1e-20)
     # tokens count by their best scores, without bias and groups

@@ -17,8 +17,10 @@ from torch.nn import functional
 
 from align_hooks.comparison.arbitration import PointKind
 from align_hooks.errors import RecordError, in_a_line
+from align_hooks.families.registry import stacks
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.points import TOKEN_LOSSES
+from align_hooks.names.stacks import slots
 from align_hooks.oracle.inputs import Inputs, moved
 from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel, balance, computing_in, joined
 from align_hooks.oracle.points import LayerProbe, PointRows
@@ -209,6 +211,8 @@ class Pass:
         hidden = hidden.view_as(hidden)  # its gradient is the layer's alone, whatever else uses the hidden states
         probe.see("input", hidden)
         forbidden = torch.from_numpy(self.inputs.hidden(row).copy())
+        if (window := getattr(layer.self_attn, "sliding_window", None)) is not None:
+            forbidden |= torch.ones_like(forbidden).tril(-window)  # the token itself is in the window
         # added to the scores of attention
         mask = torch.zeros(forbidden.shape, dtype=hidden.dtype).masked_fill_(forbidden, torch.finfo(hidden.dtype).min)
         try:  # a setting of an odd kind shows where the model computes with it
@@ -261,7 +265,12 @@ def gradient(tensor: torch.Tensor) -> torch.Tensor:
 def parameters(name: str, module: Any) -> Iterator[PointRows]:
     """Yield the gradients of a part's parameters, the last first; 0 for a parameter that no token reached."""
     for own, parameter in reversed(list(module.named_parameters())):
-        yield PointRows(f"{name}.{own}", PointKind.PARAMETER, fp64(gradient(parameter)))
+        array = fp64(gradient(parameter))
+        of_experts = slots({f"{name}.{own}": array.shape}, stacks())
+        for canonical, slot in reversed(of_experts.items()):
+            yield PointRows(canonical, PointKind.PARAMETER, slot.cut(array))
+        if not of_experts:
+            yield PointRows(f"{name}.{own}", PointKind.PARAMETER, array)
 
 
 def fp64(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

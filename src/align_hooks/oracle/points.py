@@ -95,10 +95,16 @@ class LayerProbe(TorchFunctionMode):
         modules = dict(layer.named_modules())
         self._removed = [modules[own].register_forward_hook(self._output_of(own)) for own in OUTPUTS if own in modules]
         self._removed += [modules[own].register_forward_pre_hook(self._input_of(point)) for own, point in INPUTS.items() if own in modules]
+        self._added: int | None = None
         if "mlp.experts" in modules:
-            self._removed += [modules["mlp.gate"].register_forward_pre_hook(lambda *_: setattr(self, "_routes", True))]
-            self._removed += [modules["mlp.gate"].register_forward_hook(lambda *_: setattr(self, "_routes", False))]
-            self._removed += [expert.register_forward_hook(self._expert_of(index)) for index, expert in enumerate(modules["mlp.experts"])]
+            router, experts = modules["mlp.gate" if "mlp.gate" in modules else "mlp.router"], modules["mlp.experts"]
+            self._removed += [router.register_forward_pre_hook(lambda *_: setattr(self, "_routes", True))]
+            self._removed += [router.register_forward_hook(lambda *_: setattr(self, "_routes", False))]
+            if isinstance(experts, torch.nn.ModuleList):
+                self._removed += [expert.register_forward_hook(self._expert_of(index)) for index, expert in enumerate(experts)]
+            else:  # all in one module, behind a router that returns the weights of all experts
+                self._added = 0
+                self._removed += [router.register_forward_hook(self._output_of("mlp.gate.weights"))]
             self._removed += [modules["mlp"].register_forward_hook(self._output_of("mlp"))]
         if "self_attn" in modules:
             setattr(modules["self_attn"], PROBE, self)
@@ -131,7 +137,8 @@ class LayerProbe(TorchFunctionMode):
             if name == f"{self.name}.mlp.gate":
                 if self.choice is not None and kind is PointKind.VALUE:
                     parts.append(PointRows(name, PointKind.CHOICE, self.choice.sort(-1).values[None].numpy(), first))
-                parts.append(PointRows(f"{name}.weights", kind, self._weighed(of), first))
+                if self._added is None:
+                    parts.append(PointRows(f"{name}.weights", kind, self._weighed(of), first))
         return parts
 
     def _weighed(self, of: Callable[[torch.Tensor], torch.Tensor | None]) -> Array:
@@ -162,6 +169,10 @@ class LayerProbe(TorchFunctionMode):
         if self._routes and name == "linear":
             self.logits = result
             self.see("mlp.gate", result)
+        elif self._added is not None and name == "index_add_":  # of the experts that tokens chose, one after the other
+            assert self.choice is not None
+            self.see(f"mlp.experts.{int(self.choice.unique()[self._added])}", args[3], lambda tensor: tensor, args[2])
+            self._added += 1
         elif self._expert is not None and name in ("mul", "__mul__") and args[0] is self._expert[1]:
             if self.backward:
                 args[1].retain_grad()

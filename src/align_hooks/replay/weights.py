@@ -3,15 +3,17 @@
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.families.registry import embeddings, outputs
+from align_hooks.families.registry import embeddings, outputs, stacks
 from align_hooks.messages import rendered
 from align_hooks.names.blocks import PADDING
 from align_hooks.names.fused import Fused
+from align_hooks.names.stacks import slots
 from align_hooks.record.format.files import TensorFile
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.stored_tensor import FLOATING
@@ -29,7 +31,7 @@ EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 class SafetensorsFolder(Mapping[str, Array]):
-    """A Hugging Face safetensors directory, one file or an index over several; tensors are read as fp32 one by one."""
+    """A Hugging Face safetensors directory, one file or an index over several; tensors are read as fp32 one by one, of stacks too."""
 
     def __init__(self, path: Path) -> None:
         index = path / "model.safetensors.index.json"
@@ -38,23 +40,30 @@ class SafetensorsFolder(Mapping[str, Array]):
             names = sorted({str(name) for name in dict(listed).values()})
             files = [TensorFile(path / name, types=tuple(FLOATING), remedy=REMEDY, within=path) for name in names]
             self._file_of = {name: file for file in files for name in file}
+            self._slots = slots({name: file.shape(name) for name, file in self._file_of.items()}, stacks())
             if not self._file_of:
                 raise ValueError("it holds no tensor")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordError(f"{path} is no whole Hugging Face checkpoint ({error}); it needs model.safetensors or an index") from None
 
+        self._stored = lru_cache(maxsize=1)(lambda name: self._file_of[name].read(name))  # a stack is read once for its pieces
+        stacked = {slot.stack for slot in self._slots.values()}
+        self._names = [name for name in self._file_of if name not in stacked] + list(self._slots)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._file_of)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._file_of)
+        return len(self._names)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor, without reading it."""
-        return self._file_of[name].shape(name)
+        slot = self._slots.get(name)
+        return self._file_of[name].shape(name) if slot is None else slot.shape(self._file_of[slot.stack].shape(slot.stack))
 
     def __getitem__(self, name: str) -> Array:
-        return self._file_of[name].read(name)
+        slot = self._slots.get(name)
+        return self._file_of[name].read(name) if slot is None else slot.cut(self._stored(slot.stack))
 
 
 def moved(tensor: Array, name: str, eps: float, seed: int) -> Array:

@@ -54,6 +54,7 @@ REHEARSAL = {
     "query_norms": (CORE, "megatron.core.transformer.attention", "gives a HybridModel's queries and keys their norms"),
     "latent_norms": (CORE, "megatron.core.transformer.mla_qk_norm_config", "the same for latent attention"),
     "fully_sharded": (CORE, "megatron.core.distributed.torch_fully_sharded_data_parallel", "shards over ranks of CPUs"),
+    "experts": (CORE, "megatron.core.transformer.mlp", "lets experts have biases"),
     "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),
     "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }

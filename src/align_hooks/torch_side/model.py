@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from align_hooks.errors import RefusedRun
-from align_hooks.families.family import Family
+from align_hooks.families.family import Decoder, Family
 from align_hooks.families.megatron import config_of, decoder, dims, makes_blocks, pattern_of
 from align_hooks.families.own import described
 from align_hooks.families.registry import nearest
@@ -257,20 +257,23 @@ def parameters_of(
         sizes,
         layers=config.num_layers,
         experts=config.num_moe_experts or 0,
-        misfits=tuple(misfits or lacking(family, sizes, chunks, parameters)),
+        misfits=tuple(misfits or lacking(family, decoder(first, sizes, args), chunks, parameters)),
         single_rank=dict(place) == SINGLE_RANK,
         predicted=getattr(config, "mtp_num_layers", None) or 0,
         halved=frozenset(number for number in halves if halves.count(number) == 1),  # chunks of one rank may have a half each
     )
 
 
-def lacking(family: Family, dims: Dims, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
+def lacking(family: Family, built: Decoder, chunks: list[Module], parameters: Iterable[Parameter]) -> list[str]:
     """Say which tensors of a family's layers this rank's layers lack: a specification of layers may rename them."""
     here = {name for parameter in parameters for name in parameter.whole.pieces}
+    config = family.huggingface(built)
     of_layers = [
         name
         for name, axes in family.shapes(tied=True).items()
-        if name.count("{") == name.count("{layer}") == 1 and (dims.q_lora or "query_rank" not in axes)
+        if name.count("{") == name.count("{layer}") == 1
+        and (built.dims.q_lora or "query_rank" not in axes)
+        and (name not in family.optional or config[family.optional[name][1]])
     ]
     numbers = [block.number for chunk in chunks for block in blocks_of(unwrap(chunk), unwrap(chunk).decoder) if block.is_whole]
     absent = [name for number in numbers for kind in of_layers if (name := kind.format(layer=number)) not in here]

@@ -66,9 +66,13 @@ def is_expert(name: str) -> bool:
     return ".experts." in name  # Megatron marks experts only where expert parallelism is on
 
 
+UNMARKED = ".softmax_offset"
+"""Suffix of a parameter of which each tensor-parallel rank holds its own heads', though Megatron does not mark it."""
+
+
 def is_split(name: str, parameter: torch.nn.Parameter) -> bool:
     """Return whether tensor-parallel ranks each hold a part of a parameter, and no replica."""
-    return bool(getattr(parameter, "tensor_model_parallel", False)) or is_expert(name)
+    return bool(getattr(parameter, "tensor_model_parallel", False)) or is_expert(name) or name.endswith(UNMARKED)
 
 
 def cut(name: str, parameter: torch.nn.Parameter, place: Mapping[str, int]) -> Cut:

@@ -98,6 +98,7 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
         if weight is not None and id(weight) in names and not is_elsewhere(native, module):
             heads_of = {"q_layernorm": config.num_attention_heads, "k_layernorm": config.num_query_groups or config.num_attention_heads}
             count = heads_of.get(native.rpartition(".")[2], 0) if not getattr(config, "multi_latent_attention", False) else 0
+            count = min(count, 1) if weight.numel() != config.kv_channels else count  # a norm over all heads has a weight for each element
             yield from of_weight(module, names[id(weight)]) if not count else of_heads(module, names[id(weight)], count, place)
     for name, block in named_blocks(gpt):
         yield from of_block(block, known_name(block, names) or name, whole, config, place)
@@ -108,6 +109,8 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
 
 def is_elsewhere(native: str, module: Module) -> bool:
     """Return whether a module with a weight has no probe point of a weight: the model's ends, routers, and modules inside experts."""
+    if getattr(module, "skip_bias_add", False) and module.bias is not None:
+        return True  # the bias is added later
     return native.startswith(("embedding.", "output_layer")) or isinstance(module, TopKRouter) or ".experts." in native
 
 

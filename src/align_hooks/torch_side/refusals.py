@@ -66,7 +66,13 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
             f"{PREFIX}LEARNING_RATE with --load {load}: Megatron finds a checkpoint's parameter groups by their rates; "
             f"give --lr and --min-lr instead, or start from {PREFIX}LOAD_WEIGHTS"
         )
-    if value("multi_latent_attention") and value("transformer_impl") == "local" and _is_several(value("tensor_model_parallel_size")):
+    is_cut = value("transformer_impl") == "local" and _is_several(value("tensor_model_parallel_size"))
+    if value("softmax_type") == "learnable" and is_cut:
+        yield (
+            "--softmax-type learnable under tensor parallelism with --transformer-impl local is wrong in Megatron itself: the norm of "
+            "gradients, by which it clips, leaves out the offsets of every rank but the first; use one tensor-parallel rank"
+        )
+    if value("multi_latent_attention") and is_cut:
         yield (
             "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself: the gradients "
             "of the turned part of the keys are not summed over the ranks; use one tensor-parallel rank, or Transformer Engine"

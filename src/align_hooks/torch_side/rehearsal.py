@@ -245,6 +245,18 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
     session.patch_log.surround(module.DotProductAttention, "forward", forward_rows)
 
 
+def install_experts(session: TorchSession, mlp: ModuleType) -> None:
+    """Let Megatron's own experts have biases: Megatron adds one in place to a view that torch protects, and here to a copy."""
+
+    def init(original: Function, self: Module, *args: object, **kwargs: object) -> None:
+        original(self, *args, **kwargs)
+        if self.config.add_bias_linear and getattr(self.linear_fc2, "is_expert", False):
+            session.override("biases of experts", "added in place", "added to a copy", WHY)
+            self.linear_fc2.register_forward_hook(lambda linear, given, result: (result[0].clone(), result[1]))
+
+    session.patch_log.surround(mlp.MLP, "__init__", init)
+
+
 def _whole_sequence(part: Tensor) -> Tensor:
     """Gather keys or values of all context-parallel ranks, in order: of 2n chunks rank r has the r-th from the front and from the back."""
     import torch

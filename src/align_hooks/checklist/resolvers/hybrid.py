@@ -33,9 +33,9 @@ def in_pattern(edits: Edits, candidate: Configuration, wanted: Mapping[str, Sett
     made = feed_forward(pattern(candidate))
     if made is None or not {*LAYERS, "multi_latent_attention"} & edits.keys():
         return edits
-    layers, runs, predicted = wanted.get("num_layers"), wanted.get("layers_with_experts"), wanted.get("mtp_num_layers") or 0
+    layers, runs, predicted = wanted.get("num_layers") or 0, wanted.get("layers_with_experts"), wanted.get("mtp_num_layers") or 0
     experts = [has for has, count in runs.runs for _ in range(count)] if isinstance(runs, ExpertLayers) else list(made[0])
-    count = int(layers) if are_numbers(layers) else len(made[0])
+    count = int(layers) if layers and are_numbers(layers) else len(made[0])
     shaped = [*experts, *(experts[-1:] or [False]) * count][:count]
     further = int(predicted) if are_numbers(predicted) else len(made[1])
     name = next(name for name in PATTERNS if value_of(candidate, (name,), None))
