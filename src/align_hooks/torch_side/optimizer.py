@@ -1,17 +1,21 @@
-"""The built optimizer: its hyper-parameters, and Adam's moments under canonical names.
+"""The built optimizer: its hyper-parameters, and its moments under canonical names.
 
 Megatron wraps one or several torch-like optimizers, each of which keeps its state by the tensor that it updates, the fp32 main parameter
 where there is one. ``torch.optim`` counts updates per parameter, Apex and Transformer Engine per group.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
+from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
-from align_hooks.record.format.layout import MOMENTS
+from align_hooks.names.fused import Fused
+from align_hooks.quantities.optimizer_state import MOMENTS, MOMENTUM
 from align_hooks.record.reader import OptimizerState
+from align_hooks.settings import PREFIX
+from align_hooks.torch_side import muon
 from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.model import Parameters, pieces
 from align_hooks.torch_side.objects import Optimizer
@@ -29,11 +33,11 @@ def leaf_optimizers(optimizer: Optimizer) -> list[Optimizer]:
 
 def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, object]:
     """Return the optimizer's present hyper-parameters by parameter group, with canonical names."""
-    names = {id(main): parameter.fused.pieces for parameter, main in parameters.updated}
+    held = {id(main): parameter for parameter, main in parameters.updated}
     leaves = leaf_optimizers(optimizer)
     return {
-        "type": type(leaves[0].optimizer).__name__ if leaves else "none on this rank",
-        "decoupled_weight_decay": decouples(leaves[0].optimizer) if leaves else None,
+        "type": " and ".join(dict.fromkeys(type(leaf.optimizer).__name__ for leaf in leaves)) or "none on this rank",
+        "decoupled_weight_decay": next((stated for leaf in leaves if (stated := decouples(leaf.optimizer)) is not None), None),
         "clip_grad": float(optimizer.config.clip_grad) or None,
         "groups": [
             {
@@ -42,12 +46,20 @@ def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, o
                 "eps": float(group["eps"]) if "eps" in group else None,
                 "bias_correction": corrects(leaf.optimizer, group),
                 "weight_decay": float(group["weight_decay"]),
-                "parameters": [name for main in group["params"] for name in names.get(id(main), ())],
+                "optimizer": type(leaf.optimizer).__name__,
+                "moments": moments_of(leaf.optimizer),
+                "parameters": [name for main in group["params"] if id(main) in held for name in held[id(main)].fused.pieces],
+                **muon.hyper_parameters(leaf.optimizer, group, held),
             }
             for leaf in leaves
             for group in leaf.optimizer.param_groups
         ],
     }
+
+
+def moments_of(inner: Optimizer) -> tuple[str, ...]:
+    """Return the moments that an optimizer of torch keeps of each parameter; none where its class is unknown."""
+    return (MOMENTUM,) if muon.is_muon(inner) else MOMENTS if "Adam" in type(inner).__name__ else ()
 
 
 def decouples(inner: Optimizer) -> bool | None:
@@ -68,41 +80,60 @@ def corrects(inner: Optimizer, group: Mapping[str, object]) -> bool | None:
 
 
 def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str, Array]]:
-    """Map moment and canonical name to Adam's moments, fp32, without other ranks' copies; zeros before the first update."""
-    states = {id(main): state for leaf in leaf_optimizers(optimizer) for main, state in leaf.optimizer.state.items()}
+    """Map moment and canonical name to fp32 moments, without other ranks' copies; zeros before the first update."""
+    leaves = leaf_optimizers(optimizer)
+    states = {id(main): state for leaf in leaves for main, state in leaf.optimizer.state.items()}
+    kept = {id(main): moments_of(leaf.optimizer) for leaf in leaves for group in leaf.optimizer.param_groups for main in group["params"]}
     counted = [(parameter, main) for parameter, main in parameters.updated if parameter.model.requires_grad and parameter.counted]
 
     def moment_of(main: torch.Tensor, moment: str) -> torch.Tensor:
         return states.get(id(main), {}).get(moment, torch.zeros_like(main, dtype=torch.float32))
 
-    return {moment: pieces((parameter.fused, moment_of(main, moment)) for parameter, main in counted) for moment in MOMENTS}
+    return {
+        moment: pieces((parameter.fused, moment_of(main, moment)) for parameter, main in counted if moment in kept.get(id(main), ()))
+        for moment in dict.fromkeys(moment for leaf in leaves for moment in moments_of(leaf.optimizer))
+    }
 
 
 def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
-    """Return the type in which the optimizer keeps each of Adam's moments; the configured type before the first update."""
-    leaf = next(iter(leaf_optimizers(optimizer)), None)
-    if leaf is None:
-        return {}
-    settings = {moment: getattr(leaf.config, f"{moment}_dtype", torch.float32) for moment in MOMENTS}
-    state: dict[str, torch.Tensor] = next(iter(leaf.optimizer.state.values()), {})
-    return {moment: dtype_of(state[moment].dtype if moment in state else settings[moment]) for moment in MOMENTS}
+    """Return the type in which the optimizer keeps each moment; the configured type before the first update."""
+    types: dict[str, str] = {}
+    for leaf in leaf_optimizers(optimizer):
+        state: dict[str, torch.Tensor] = next(iter(leaf.optimizer.state.values()), {})
+        for moment in moments_of(leaf.optimizer):
+            setting = getattr(leaf.config, f"{moment}_dtype", torch.float32)
+            types[moment] = dtype_of(state[moment].dtype if moment in state else setting)
+    return types
 
 
 def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerState) -> None:
-    """Set Adam's moments and its count of updates."""
+    """Set the moments and Adam's count of updates; raises RefusedRun where the record has another optimizer's moments."""
     fused = {id(main): parameter.fused for parameter, main in parameters.updated}
     for leaf in leaf_optimizers(optimizer):
+        names = moments_of(leaf.optimizer)
         per_parameter = type(leaf.optimizer).__module__.startswith("torch.")  # FusedAdam counts updates per group
         for group in leaf.optimizer.param_groups:
-            if not per_parameter:
+            if names == MOMENTS and not per_parameter:
                 group["step"] = state.updates
-            for main in group["params"]:
-                arrays = {name: np.ascontiguousarray(fused[id(main)].join(tensors)) for name, tensors in state.moments.items()}
+            for main in group["params"] if names else ():
+                _refuse_lacking(type(leaf.optimizer).__name__, names, fused[id(main)], state)
+                arrays = {name: np.ascontiguousarray(fused[id(main)].join(state.moments[name])) for name in names}
                 loaded = {name: torch.from_numpy(array).to(main.device) for name, array in arrays.items()}
                 if per_parameter:
                     on_device = group.get("capturable") or group.get("fused")
                     loaded["step"] = torch.tensor(float(state.updates), device=main.device if on_device else "cpu")
                 leaf.optimizer.state[main] = loaded
+
+
+def _refuse_lacking(optimizer: str, moments: Sequence[str], fused: Fused, state: OptimizerState) -> None:
+    """Refuse to load where a moment of a parameter is not on record."""
+    lacking = [(moment, name) for moment in moments for name in fused.pieces if name not in state.moments.get(moment, ())]
+    if lacking:
+        moment, name = lacking[0]
+        raise RefusedRun(
+            f"{PREFIX}LOAD_WEIGHTS: the record has no {moment} of {name}, which {optimizer} updates here; give both runs the same "
+            "optimizer, or load a step without its state"
+        )
 
 
 def updates_made(optimizer: Optimizer) -> torch.Tensor | int:
