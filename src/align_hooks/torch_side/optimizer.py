@@ -42,7 +42,7 @@ def optimizer_facts(optimizer: Optimizer, parameters: Parameters) -> dict[str, o
         "groups": [
             {
                 "learning_rate": float(group["lr"]),
-                "betas": [float(beta) for beta in group.get("betas", ())],
+                "betas": [float(beta) for beta in group["betas"]] if "betas" in group else None,
                 "eps": float(group["eps"]) if "eps" in group else None,
                 "bias_correction": corrects(leaf.optimizer, group),
                 "weight_decay": float(group["weight_decay"]),

@@ -70,10 +70,10 @@ def parts_of(matrix: Matrix, tensors: Sequence[Array]) -> Blocks:
     return tuple(np.concatenate([parts[index] for parts in cut]) for index in range(matrix.blocks))
 
 
-def scale_of(group: ParameterGroup, block: Array) -> float:
-    """Return the factor of an orthogonalised block."""
+def scale_of(group: ParameterGroup, shape: tuple[int, ...]) -> float:
+    """Return the factor of an orthogonalised block of a shape."""
     assert group.scale_mode is not None and group.extra_scale_factor is not None
-    return SCALES[group.scale_mode](*block.shape) * group.extra_scale_factor
+    return SCALES[group.scale_mode](*shape) * group.extra_scale_factor
 
 
 def orthogonalised(block: Array, group: ParameterGroup, *, rounded: bool = False) -> Array:
@@ -148,7 +148,7 @@ def predictions(group: ParameterGroup, updates: Iterable[MatrixUpdate]) -> Itera
             recorded = None if update.next_momentum is None else update.next_momentum[index]
             used = m if recorded is None else recorded  # an error of the momentum is not one of the weights
             n = (1 - group.dampening) * g + group.momentum * used if group.nesterov else used
-            direction, scale = orthogonalised(n, group), scale_of(group, n)
+            direction, scale = orthogonalised(n, group), scale_of(group, n.shape)
             noise = _rms(direction - orthogonalised(n, group, rounded=True))
             m_rounding = FP32 * _rms(np.abs(group.momentum * old) + np.abs((1 - group.dampening) * g))
             rounding = update.eps * _rms(after) + 8 * FP32 * _rms(after - before) + MEASURED * update.rate * scale * noise

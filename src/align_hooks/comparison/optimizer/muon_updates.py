@@ -28,6 +28,7 @@ from align_hooks.comparison.optimizer.muon import (
     misfits,
     parts_of,
     predictions,
+    scale_of,
 )
 from align_hooks.comparison.optimizer.recorded_updates import UpdateRow, gradients, rows_of_updates
 from align_hooks.comparison.optimizer.updates import MOVED, FittedTerm
@@ -200,9 +201,7 @@ def _explained(matrices: Sequence[RecordedMatrix], found: Sequence[tuple[float, 
     left += [each.name for each, (momentum, _) in zip(matrices, found, strict=True) if momentum > FITS]
     off = [each for each, (_, weights) in zip(matrices, found, strict=True) if weights > FITS]
     fitted = {each.name: fit for each in off if (fit := _fitted(each)) is not None}
-    if fitted:
-        factors = {each.name: fitted.get(each.name, (each.group.weight_decay or 0.0, 1.0)) for each in matrices}
-        terms += [*_decay_term(matrices, factors), *_scale_term(matrices, {name: factor for name, (_, factor) in factors.items()})]
+    terms += _step_terms(matrices, {each.name: fitted.get(each.name, StepFit(each.group.weight_decay or 0.0)) for each in matrices})
     rest = [each for each in off if each.name not in fitted]
     for kind in (_coefficients_term, _nesterov_term, _unrecorded_momentum_term):
         term = kind(rest, matrices) if rest else None
@@ -243,62 +242,86 @@ def _momentum_term(
     return FittedTerm(Term.MOMENTUM, recorded, used, _names(some, matrices))
 
 
-def _fitted(each: RecordedMatrix) -> tuple[float, float] | None:
-    """Return the decay and the factor of the step that explain a matrix's updates; None where none does."""
+@dataclass(frozen=True, slots=True)
+class StepFit:
+    """How a matrix's updates were made of the recorded weights and the predicted direction; medians of its updates."""
+
+    decay: float
+    rate: float = 1.0
+    """Factor of the learning rate, which decay may follow."""
+    factor: float = 1.0
+    """Factor of the step alone."""
+
+
+def _fitted(each: RecordedMatrix) -> StepFit | None:
+    """Return the decay, rate and factor that explain a matrix's updates; None where none do."""
     fits = []
     for block in predictions(each.group, each.updates()):
-        fit = next((fit for columns in ((1,), (0,), (0, 1)) if (fit := _least_squares(block, columns)) is not None), None)
+        fit = _of_block(block, each.group)
         if fit is None:
             return None
-        unit = DECAYS[str(each.group.weight_decay_method)](block.rate, 1.0)
-        fits.append((fit[0] / unit if unit else each.group.weight_decay or 0.0, fit[1]))
-    return median(decay for decay, _ in fits), median(factor for _, factor in fits)
+        fits.append(fit)
+    return StepFit(median(fit.decay for fit in fits), median(fit.rate for fit in fits), median(fit.factor for fit in fits))
 
 
-def _least_squares(block: BlockUpdate, fitted: Sequence[int]) -> tuple[float, float] | None:
-    """Return the part taken off and the factor of the step, of which some are ``fitted``; None where the update is another's."""
-    columns, values = (block.before, block.step), [block.decayed, 1.0]
-    rest = block.before - block.after - sum(values[index] * columns[index] for index in (0, 1) if index not in fitted)
-    matrix = np.stack([columns[index].ravel() for index in fitted], axis=1)
-    solved = np.linalg.lstsq(matrix, rest.ravel(), rcond=None)[0]
-    left = rest.ravel() - matrix @ solved
-    for index, value in zip(fitted, solved.tolist(), strict=True):
-        values[index] = value
-    return (values[0], values[1]) if in_roundings(left, block.weights_rounding) <= FITS else None
+def _of_block(block: BlockUpdate, group: ParameterGroup) -> StepFit | None:
+    """Return the change of fewest terms that explains an update."""
+    decay = group.weight_decay or 0.0
+    unit = DECAYS[str(group.weight_decay_method)](block.rate, 1.0)
+    taken = block.decayed * block.before
+    if (rate := _solved(block, taken + block.step)) is not None:
+        return StepFit(decay, rate=rate[0])
+    if (factor := _solved(block, block.step, known=taken)) is not None:
+        return StepFit(decay, factor=factor[0])
+    if unit and (part := _solved(block, unit * block.before, known=block.step)) is not None:
+        return StepFit(part[0])
+    if unit and (both := _solved(block, unit * block.before, block.step)) is not None:
+        return StepFit(both[0], factor=both[1])
+    return None
 
 
-def _decay_term(matrices: Sequence[RecordedMatrix], fitted: Mapping[str, tuple[float, float]]) -> Iterator[FittedTerm]:
-    recorded = max((each.group.weight_decay or 0.0 for each in matrices), default=0.0)
-    some = [each for each in matrices if abs(fitted[each.name][0] - (each.group.weight_decay or 0.0)) > EQUAL * (recorded or 1e-3)]
-    if some:
-        used = message("after_update.fitted_number", number=fitted[some[0].name][0])
-        yield FittedTerm(Term.WEIGHT_DECAY, message("after_update.number", number=recorded), used, _names(some, matrices))
+def _solved(block: BlockUpdate, *columns: Array, known: Array | float = 0.0) -> list[float] | None:
+    """Return the factors of the columns whose sum, with what is known, is the change of the weights; None where there are none."""
+    change = (block.before - block.after - known).ravel()
+    matrix = np.stack([column.ravel() for column in columns], axis=1)
+    solved = np.linalg.lstsq(matrix, change, rcond=None)[0]
+    return solved.tolist() if in_roundings(change - matrix @ solved, block.weights_rounding) <= FITS else None
 
 
-def _scale_term(matrices: Sequence[RecordedMatrix], factors: Mapping[str, float]) -> Iterator[FittedTerm]:
-    """Yield the scale by shape where another one explains the factors of the steps, else the rate of matrices with one factor."""
+def _step_terms(matrices: Sequence[RecordedMatrix], fits: Mapping[str, StepFit]) -> Iterator[FittedTerm]:
+    """Yield decay, rate and scale where they are not as recorded."""
+    decays = [each for each in matrices if abs(fits[each.name].decay - (each.group.weight_decay or 0.0)) > EQUAL * fits[each.name].decay]
+    if decays:
+        numbers = _numbers(decays[0].group.weight_decay or 0.0, fits[decays[0].name].decay)
+        yield FittedTerm(Term.WEIGHT_DECAY, *numbers, _names(decays, matrices))
+    factors = {each.name: fits[each.name].rate * fits[each.name].factor for each in matrices}
     some = [each for each in matrices if abs(factors[each.name] - 1) > MOVED]
     if not some:
         return
-    group, first = some[0].group, some[0]
-    mode, extra = str(group.scale_mode), group.extra_scale_factor or 0.0
-    scales = {each.name: factors[each.name] * SCALES[mode](*each.shape) * extra for each in matrices}
-    modes = {other: _one([scales[each.name] / scale(*each.shape) for each in matrices]) for other, scale in SCALES.items()}
-    same = {other: factor for other, factor in modes.items() if factor is not None and other != mode}
-    exact = {other: factor for other, factor in same.items() if abs(factor - extra) <= EQUAL * extra}
-    shared = _one([factors[each.name] for each in some])
-    if exact or (same and shared is None):
-        other, factor = next(iter((exact or same).items()))
-        used = message("after_update.fitted_scale", mode=other, factor=factor)
-    elif shared is not None:
-        rate = max((row.rates[first.name] for row in first.rows), default=0.0)
-        used = message("after_update.fitted_number", number=rate * shared)
-        yield FittedTerm(Term.LEARNING_RATE, message("after_update.number", number=rate), used, _names(some, matrices))
+    shared = _one([fits[each.name].rate for each in some])
+    mode, extra = str(some[0].group.scale_mode), some[0].group.extra_scale_factor or 0.0
+    found = _modes(matrices, factors)
+    nearest = min(found, key=lambda other: (abs(found[other] - extra) > EQUAL * extra, other != mode), default=mode)
+    explained = nearest != mode and abs(found[nearest] - extra) <= EQUAL * extra
+    if shared is not None and shared != 1 and not explained:
+        rate = max((row.rates[some[0].name] for row in some[0].rows), default=0.0)
+        yield FittedTerm(Term.LEARNING_RATE, *_numbers(rate, rate * shared), _names(some, matrices))
         return
-    else:
-        off = [factors[each.name] for each in some]
-        used = message("after_update.factors", least=min(off), largest=max(off))
-    yield FittedTerm(Term.SCALE, message("after_update.scale", mode=mode, factor=extra), used)
+    used = message("after_update.factors", least=min(factors.values()), largest=max(factors.values()))
+    if found:
+        used = message("after_update.fitted_scale", mode=nearest, factor=found[nearest])
+    yield FittedTerm(Term.SCALE, message("after_update.scale", mode=mode, factor=extra), used, () if found else _names(some, matrices))
+
+
+def _modes(matrices: Sequence[RecordedMatrix], factors: Mapping[str, float]) -> dict[str, float]:
+    """Return the modes that explain the factors of all steps, each with its extra factor."""
+    scales = {each.name: factors[each.name] * scale_of(each.group, each.shape) for each in matrices}
+    modes = {mode: _one([scales[each.name] / scale(*each.shape) for each in matrices]) for mode, scale in SCALES.items()}
+    return {mode: factor for mode, factor in modes.items() if factor is not None}
+
+
+def _numbers(recorded: float, used: float) -> tuple[Message, Message]:
+    return message("after_update.number", number=recorded), message("after_update.fitted_number", number=used)
 
 
 def _one(factors: Sequence[float]) -> float | None:
@@ -328,7 +351,7 @@ def _coefficients_term(some: Sequence[RecordedMatrix], matrices: Sequence[Record
 
 
 def _singular_values(values: Array) -> Message:
-    return message("after_update.singular_values", least=float(values.min()), largest=float(values.max()))
+    return message("after_update.singular_values", largest=float(values.max()), middle=float(np.median(values)))
 
 
 def _nesterov_term(some: Sequence[RecordedMatrix], matrices: Sequence[RecordedMatrix]) -> FittedTerm | None:

@@ -118,7 +118,9 @@ def check(side: Side, pair: Pair, work: WorkPool) -> UpdateCheck:
     muon = check_muon(run, partner, optimizer, candidate=candidate, work=work) if optimizer is not None else None
     if optimizer is None or muon is None:
         return check_adam(side, run, partner, work)
-    of_muon = as_check(side, muon, known=run.facts.optimizer is not None)
+    # a decay that follows the rate tells it from the scale
+    undecayed = not any(group.weight_decay for group in optimizer.groups if group.momentum is not None)
+    of_muon = as_check(side, muon, undecayed=undecayed, known=run.facts.optimizer is not None)
     only = all(group.momentum is not None for group in optimizer.groups)
     return of_muon if only else of_both(of_muon, check_adam(side, run, partner, work))
 
@@ -132,8 +134,8 @@ def of_both(muon: UpdateCheck, adam: UpdateCheck) -> UpdateCheck:
     return UpdateCheck(note, all_known, (*muon.findings, *adam.findings), why, None if muon.findings else adam.formula)
 
 
-def as_check(side: Side, muon: MuonCheck | Message, *, known: bool) -> UpdateCheck:
-    """Return the check of Muon's updates in words."""
+def as_check(side: Side, muon: MuonCheck | Message, *, undecayed: bool, known: bool) -> UpdateCheck:
+    """Return the check of Muon's updates in words; ``undecayed`` says whether none of its matrices decays."""
     if isinstance(muon, Message):
         return UpdateCheck(message("after_update.not_checked", side=side, why=muon), why=muon)
     of = message("after_update.of_matrices", count=muon.updates, side=side, matrices=muon.checked, all=muon.matrices)
@@ -144,7 +146,7 @@ def as_check(side: Side, muon: MuonCheck | Message, *, known: bool) -> UpdateChe
     note = message("after_update.do_not_follow_muon", of=of, rest=roundings(muon.misfit), limit=FITS)
     wrong = []
     for term in muon.terms:
-        either = [Term.SCALE] if term.term is Term.LEARNING_RATE and not term.names else []  # of a factor of all steps
+        either = [Term.SCALE] if term.term is Term.LEARNING_RATE and undecayed else []
         wrong.append(_of_term(term, side, either, muon.left, known=known))
     if muon.left and not wrong:
         subject, off = (
