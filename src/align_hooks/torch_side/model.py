@@ -50,7 +50,7 @@ class Parameter:
     """The pieces of ``main``."""
     main: torch.Tensor | None
     """The tensor that the optimizer updates: the fp32 main parameter, a range of it with a distributed optimizer, or ``model``; None where
-    this rank's range holds nothing of the parameter."""
+    this rank's optimizer holds nothing of the parameter."""
     counted: bool
     """False for a copy for which another rank accounts."""
 
@@ -219,12 +219,13 @@ def parameters_of(
     optimizers: Iterable[Optimizer] = (),
     *,
     args: Arguments = None,
+    layer_wise: frozenset[int] | None = None,
 ) -> Parameters:
     """Return the parameters of all chunks of a built model, and the buffers that training moves.
 
     ``vocabulary`` excludes padding, ``place`` is this rank's, and ``optimizers`` hold parameters: a distributed optimizer defines this
-    rank's ranges. A parameter that the model's family does not know, or knows in another layout, has its own name. Raises RefusedRun for
-    a model of unknown structure."""
+    rank's ranges, a layer-wise one its tensors, of which ``layer_wise`` has the ids. A parameter that the model's family does not know,
+    or knows in another layout, has its own name. Raises RefusedRun for a model of unknown structure."""
     for chunk in chunks:
         refuse_unknown(unwrap(chunk))
     first = unwrap(chunks[0])
@@ -237,7 +238,7 @@ def parameters_of(
         for name, model in itertools.chain(gpt.named_parameters(), moved):
             fused = fused_of(name, model, gpt, family, sizes, place)
             if fused is not None:
-                parameters.append(_parameter(name, model, fused, place, ranges))
+                parameters.append(_parameter(name, model, fused, place, ranges, layer_wise))
     return Parameters(
         tuple(parameters),
         family,
@@ -307,12 +308,17 @@ def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: 
     )
 
 
-def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None) -> Parameter:
-    if ranges is not None and model.requires_grad:
-        start, stop, main = ranges.get(id(model), (0, 0, None))
-        return Parameter(model, fused, fused.narrowed(start, stop), main, is_counted(name, model, place, flat=True))
+def _parameter(
+    name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None, layer_wise: frozenset[int] | None
+) -> Parameter:
     main = getattr(model, "main_param", None)
-    return Parameter(model, fused, fused, model if main is None else main, is_counted(name, model, place, flat=False))
+    here = model if main is None else main
+    if layer_wise is not None and id(here) in layer_wise:
+        return Parameter(model, fused, fused, here, is_counted(name, model, place, flat=True))
+    if model.requires_grad and (ranges is not None or layer_wise is not None):
+        start, stop, shard = (ranges or {}).get(id(model), (0, 0, None))
+        return Parameter(model, fused, fused.narrowed(start, stop), shard, is_counted(name, model, place, flat=True))
+    return Parameter(model, fused, fused, here, is_counted(name, model, place, flat=False))
 
 
 def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:

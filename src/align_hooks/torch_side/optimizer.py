@@ -20,10 +20,22 @@ from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.model import Parameters, pieces
 from align_hooks.torch_side.objects import Optimizer
 
+LAYER_WISE = "LayerWiseDistributedOptimizer"
+"""The class of Megatron's optimizer that gives each tensor to a single data-parallel rank."""
+
 
 def chain(optimizer: Optimizer) -> list[Optimizer]:
-    """Return the optimizers to which ChainedOptimizer forwards, in its order."""
-    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+    """Return the optimizers to which ChainedOptimizer forwards, in its order; the layer-wise optimizer is one itself."""
+    if not hasattr(optimizer, "chained_optimizers"):
+        return [optimizer]
+    return [leaf for each in optimizer.chained_optimizers for leaf in chain(each)]
+
+
+def updated_layer_wise(optimizer: Optimizer) -> frozenset[int] | None:
+    """Return the ids of the tensors that this rank's layer-wise optimizer updates, each whole; None without such an optimizer."""
+    found = [each for each in (optimizer, *getattr(optimizer, "chained_optimizers", ())) if type(each).__name__ == LAYER_WISE]
+    groups = [group for each in found for leaf in leaf_optimizers(each) for group in leaf.optimizer.param_groups]
+    return frozenset(id(main) for group in groups for main in group["params"]) if found else None
 
 
 def leaf_optimizers(optimizer: Optimizer) -> list[Optimizer]:

@@ -107,8 +107,8 @@ def unread(get: Get) -> Iterator[str]:
     flags = [flag for name, flag in UNREAD.items() if get(name)]
     if _is_several(get("num_distributed_optimizer_instances")):
         flags.append("--num-distributed-optimizer-instances above 1")
-    if str(get("optimizer")).startswith("dist_"):  # each layer's main parameters are on a single rank
-        flags.append(f"--optimizer {get('optimizer')}")
+    if (name := str(get("optimizer"))).startswith("dist_"):  # 0.19 alone was tried, where this is the old name
+        flags.append(f"--optimizer {name} (0.19 has it as --optimizer {name.removeprefix('dist_')} --use-distributed-optimizer)")
     if get("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
         flags.append("--schedules-method dualpipev")
     if re.search(r"full_iteration\b", " ".join(str(get(name)) for name in SCOPES)):

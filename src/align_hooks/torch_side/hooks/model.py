@@ -32,6 +32,7 @@ from align_hooks.torch_side.optimizer import (
     moments,
     moments_of,
     optimizer_facts,
+    updated_layer_wise,
     updates_made,
 )
 from align_hooks.torch_side.place import place, refuse_layouts
@@ -59,7 +60,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
-        parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
+        parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
         session.model_config = model_facts(gpt, parameters, args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
