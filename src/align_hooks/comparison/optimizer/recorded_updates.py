@@ -99,6 +99,8 @@ class UpdateRow:
 
 def rows_of_updates(run: Run, partner: Run, optimizer: OptimizerFacts, *, candidate: bool) -> list[UpdateRow] | Message:
     """Return the numbers of the updates that can be checked, or why none can. A candidate's that are unknown are the reference's."""
+    if (run.facts.arguments or {}).get("qk_clip") == "True":
+        return message("formula.qk_clip")
     rows = {row.step: row for row in run.rows}
     expected = {row.step: row for row in partner.rows} if candidate else {}
     found = []
