@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.record.format.schema import Matrix, ParameterGroup
+from align_hooks.record.format.schema import MuonMatrix, ParameterGroup
 
 Array = NDArray[np.float64]
 Rounded = NDArray[np.float32] | NDArray[np.float64]
@@ -64,7 +64,7 @@ class MatrixUpdate:
     """Of the type in which weights are kept."""
 
 
-def parts_of(matrix: Matrix, tensors: Sequence[Array]) -> Blocks:
+def parts_of(matrix: MuonMatrix, tensors: Sequence[Array]) -> Blocks:
     """Return the blocks of a matrix, of its tensors in the order of their rows."""
     cut = [np.split(tensor, matrix.blocks, axis=matrix.axis) for tensor in tensors]
     return tuple(np.concatenate([parts[index] for parts in cut]) for index in range(matrix.blocks))

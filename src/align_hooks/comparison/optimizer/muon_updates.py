@@ -35,7 +35,7 @@ from align_hooks.comparison.optimizer.updates import MOVED, FittedTerm
 from align_hooks.messages import Message, message
 from align_hooks.process.work import WorkPool
 from align_hooks.quantities.optimizer_state import MOMENTUM
-from align_hooks.record.format.schema import Matrix, OptimizerFacts, ParameterGroup
+from align_hooks.record.format.schema import MuonMatrix, OptimizerFacts, ParameterGroup
 from align_hooks.record.reader import Run
 
 OPERATIONS = 1e12
@@ -51,7 +51,7 @@ class RecordedMatrix:
     run: Run
     partner: Run
     group: ParameterGroup
-    matrix: Matrix
+    matrix: MuonMatrix
     shape: tuple[int, int]
     """Of a block."""
     rows: tuple[UpdateRow, ...]
@@ -149,7 +149,7 @@ def _is_known(group: ParameterGroup) -> bool:
     return known and all(words) and all(number is not None and math.isfinite(number) for number in numbers)
 
 
-def _shape(run: Run, step: int, matrix: Matrix) -> tuple[int, int]:
+def _shape(run: Run, step: int, matrix: MuonMatrix) -> tuple[int, int]:
     """Return the shape of a block."""
     shapes = [run.weights(step).shape(name) for name in matrix.parameters]
     size = [sum(rows for rows, _ in shapes), shapes[0][1]]

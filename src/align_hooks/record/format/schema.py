@@ -29,7 +29,7 @@ Rate: TypeAlias = float | list[float]
 """A learning rate, or a rate for each parameter group where they differ."""
 
 
-class Matrix(Struct, frozen=True):
+class MuonMatrix(Struct, frozen=True):
     """A matrix that Muon orthogonalises: tensors one below the other, in blocks each by itself."""
 
     parameters: tuple[str, ...]
@@ -63,7 +63,7 @@ class ParameterGroup(Struct, frozen=True):
     products: str | None = None
     """The type in which the iteration multiplies matrices."""
     weight_decay_method: str | None = None
-    matrices: tuple[Matrix, ...] | None = None
+    matrices: tuple[MuonMatrix, ...] | None = None
 
     def keeps(self, moment: str) -> bool:
         """Return whether a moment of its parameters is recorded."""

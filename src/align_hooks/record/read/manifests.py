@@ -15,7 +15,7 @@ from align_hooks.record.format import layout
 from align_hooks.record.format.files import QUOTED, read_json, read_sealed
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.format.schema import Facts, Manifest, Matrix, ParameterGroup
+from align_hooks.record.format.schema import Facts, Manifest, MuonMatrix, ParameterGroup
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.structured import structured
 
@@ -104,7 +104,7 @@ class _Groups:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None], dict[Matrix, None]]] = {}
+        self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None], dict[MuonMatrix, None]]] = {}
 
     def add(self, groups: Iterable[ParameterGroup]) -> None:
         """Add the groups of one more rank."""
