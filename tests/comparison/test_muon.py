@@ -165,13 +165,10 @@ def test_terms_show_in_the_weights_alone(compared: Compared, honest: Synthetic, 
     assert [finding.term for finding in outcome.findings] == [named]
 
 
-FOLLOW = ("after_update.follow_muon", "after_update.follow_muon_but")
-
-
 def test_updates_as_recorded_follow_the_formula_in_parts_and_as_fused_matrices(compared: Compared, honest: Synthetic) -> None:
     outcome = stage(compared(deepcopy(honest), against=honest))
     assert outcome.status is Status.SAME
-    followed = [each for id in FOLLOW for each in arguments_of(outcome.summary, id)]
+    followed = arguments_of(outcome.summary, "after_update.follow_muon")
     assert len(followed) == 2
     assert all(each["rest"] < 1 for each in followed)
     assert [(each["matrices"], each["all"]) for each in arguments_of(outcome.summary, "after_update.of_matrices")] == [(4, 4)] * 2
@@ -200,6 +197,15 @@ def test_what_a_bf16_iteration_rounds_is_no_fault(compared: Compared, honest: Sy
     assert stage(compared(run, against=run)).status is Status.DIFFERENT
     run.optimizer["groups"][0]["products"] = "bfloat16"
     assert stage(compared(run, against=run)).status is Status.SAME
+
+
+def test_terms_that_do_not_show_in_any_shape_are_said(compared: Compared) -> None:
+    run = run_of(rate=1e-3)
+    for row in run.rows:
+        row["learning_rate"] = 1e-6
+    hidden, _ = arguments_of(stage(compared(run, against=run)).summary, "after_update.follow_muon_but")
+    assert Term.WEIGHT_DECAY in hidden["terms"].parts
+    assert Term.MOMENTUM not in hidden["terms"].parts
 
 
 @pytest.mark.parametrize("unknown", [{"coefficients": None}, {"scale_mode": "mine"}, {"products": None}, {"matrices": []}])

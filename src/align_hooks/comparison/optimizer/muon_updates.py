@@ -40,6 +40,8 @@ from align_hooks.record.reader import Run
 
 OPERATIONS = 1e12
 """Floating-point operations for which matrices are checked, one of each shape first: half a minute of a few cores."""
+PROBED = 3
+"""Shapes of matrices in which a term is looked for that could be another."""
 EQUAL = 1e-3
 """Relative difference of factors that are one."""
 
@@ -136,7 +138,10 @@ def check_muon(run: Run, partner: Run, optimizer: OptimizerFacts, *, candidate: 
     worst = max(max(pair) for pair in found)
     counts = (len(rows), len(chosen), len(every))
     if worst <= FITS:
-        return MuonCheck(*counts, worst, unseen=tuple(_unseen(min(chosen, key=lambda each: each.operations))))
+        shapes = {each.shape: each for each in chosen}
+        least = sorted(shapes.values(), key=lambda each: each.operations)[:PROBED]
+        hidden = [{*_unseen(each)} for each in least]
+        return MuonCheck(*counts, worst, unseen=tuple(term for term in Term if all(term in terms for terms in hidden)))
     terms, left = _explained(chosen, found)
     return MuonCheck(*counts, worst, tuple(terms), tuple(left))
 
