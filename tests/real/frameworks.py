@@ -42,6 +42,9 @@ FOREIGN = ("ALIGN_HOOKS_", "_ALIGN_HOOKS_", "MASTER_", "RANK", "WORLD_SIZE")
 """What no program of a test inherits. MASTER_ADDR and MASTER_PORT are for torchrun to set, or for a rehearsal to do without."""
 LLAMA = "llama"
 """The model that is trained unless a test names another family."""
+EMERGING_OPTIMIZERS = os.environ.get("EMERGING_OPTIMIZERS")
+"""A checkout of Emerging-Optimizers, whose Muon Megatron builds: it has no release on the package index."""
+NO_EMERGING_OPTIMIZERS = "EMERGING_OPTIMIZERS names no checkout of Emerging-Optimizers (v0.2.0)"
 STEPS = 3
 TIMEOUT = 900
 """Seconds after which a program of a test is taken for hung."""
@@ -82,7 +85,13 @@ def megatron(
     command = [*started_by(launcher), str(script), *arguments(where, change or {}, family), *flags]
     if ranks is not None:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port()), *command]
-    return python(where, command, REHEARSAL | variables, {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **(environment or {})})
+    own = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **({"PYTHONPATH": str(EMERGING_OPTIMIZERS)} if is_emerging(change or {}) else {})}
+    return python(where, command, REHEARSAL | variables, {**own, **(environment or {})})
+
+
+def is_emerging(change: Mapping[str, str | None]) -> bool:
+    """Whether arguments ask for an optimizer of Emerging-Optimizers."""
+    return change.get("--optimizer", "adam") not in ("adam", "sgd")
 
 
 def arguments(where: Path, change: Mapping[str, str | None], family: str = LLAMA) -> list[str]:

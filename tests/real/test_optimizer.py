@@ -11,6 +11,7 @@ import pytest
 from align_hooks import compare, open_run
 from align_hooks.comparison.finding import Term, Value
 from align_hooks.comparison.stage_result import Status
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Side
 from chosen import slow, slow_but
 from real import frameworks
@@ -58,6 +59,23 @@ def test_an_honest_pair_is_aligned_and_says_that_both_follow_the_formula(referen
     assert told == {"side": Side.CANDIDATE}
     followed = frameworks.stage(judged, "weights after an update").summary
     assert [one.arguments["side"] for one in messages(followed) if one.id == "after_update.follow"] == list(Side)
+
+
+def test_of_an_optimizer_that_nobody_knows_all_but_its_state_is_recorded(real_corpus: Path) -> None:
+    only_its_state_is_missing(frameworks.kept(frameworks.megatron, change={"--optimizer": "sgd"}, RUN="run", **frameworks.EVERYTHING))
+
+
+def only_its_state_is_missing(kept: frameworks.Kept) -> None:
+    """One line says so before the first step, and the record is whole."""
+    run = open_run(kept.run)
+    (line,) = [line for line in kept.output.splitlines() if "is neither recorded nor loaded" in line]
+    assert kept.output.index(line) < kept.output.index("iteration        1/")
+    assert not run.problems
+    unknown = {name for name, group in run.facts.optimizer.by_parameter().items() if group.moments == ()}
+    assert unknown
+    assert not any(unknown & set(tensors) for tensors in run.optimizer_state(2).moments.values())
+    assert len(run.gradients(0)) == len(run.weights(3)) == 21
+    assert compare(run, run).verdict is Verdict.ALIGNED
 
 
 @pytest.mark.slow

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError
 from align_hooks.record.format.rows import NormRow, ScalarRow
-from align_hooks.record.format.schema import Facts
+from align_hooks.record.format.schema import Facts, MuonMatrix
 from align_hooks.record.format.structured import structured
+from align_hooks.record.read.manifests import read_facts
 from rewritten import edit, edit_rows
 from synthetic import Synthetic
 
@@ -112,3 +114,17 @@ def test_a_row_without_a_number_that_every_row_has_is_refused() -> None:
 def test_nothing_is_known_of_a_run_without_run_json() -> None:
     assert Facts().is_there is False
     assert Facts() == structured(Facts, {}, "run.json")
+
+
+def test_a_group_has_the_parameters_and_the_matrices_of_all_ranks(tmp_path: Path) -> None:
+    synthetic = Synthetic()
+    first = synthetic.optimizer["groups"][0]
+    first |= {"momentum": 0.9, "matrices": [{"parameters": [name]} for name in first["parameters"]]}
+    run = synthetic.write(tmp_path / "run")
+    here = open_run(run).facts.optimizer.groups[0]
+    there = replace(here, parameters=("there",), matrices=(MuonMatrix(("there",), blocks=2), MuonMatrix(("there",), blocks=2)))
+    merged = read_facts(run, {}, [there]).optimizer.groups
+    assert len(merged) == 2
+    assert merged[0].parameters == (*here.parameters, "there")
+    assert merged[0].matrices == (*here.matrices, MuonMatrix(("there",), blocks=2))
+    assert merged[1].matrices is None

@@ -10,6 +10,9 @@ from real.advice import long
 from zoo import held_out, of_families
 from zoo.case import MEGATRON, Case, Reference
 
+MUON = {"--optimizer": "muon", "--muon-fp32-matmul-prec": "high"}
+SHARED = held_out.REFERENCES | {"muon": Reference(MUON)}
+"""References whose flags and ranks their cases of Megatron have too."""
 SCRIPTS = {"cases.txt": "", "held_out.txt": "planted_held_out.py", "of_families.txt": "planted_in_families.py"}
 """Which script of Megatron a table's plants are of, where it is not that of all others."""
 
@@ -33,7 +36,7 @@ def case(script: str, name: str, title: str, kind: str, stage: str, culprit: str
         given = {"script": script if on_megatron else "", **given, "plant": given["plant"] or name}
     if "family" in given:
         given.setdefault("reference", f"{given['family']}_ms" if on_megatron else given["family"])
-    if on_megatron and (shared := held_out.REFERENCES.get(given.get("reference", ""))):
+    if on_megatron and (shared := SHARED.get(given.get("reference", ""))):
         given = {"ranks": shared.ranks, **given, "flags": {**shared.flags, **given.get("flags", {})}}
     return Case(name, title, kind, stage, tuple(filter(None, culprit.split(", "))), **given)
 
@@ -43,6 +46,6 @@ REFERENCES = {
     "masked": Reference(fed="plain", batches="masked"),
     "warming": Reference({"--lr-warmup-iters": "2"}),
 }
-REFERENCES |= held_out.REFERENCES | of_families.REFERENCES
+REFERENCES |= SHARED | of_families.REFERENCES
 FAULTS, HONEST = cases("faults"), cases("honest")
 CASES = {case.name: case for case in FAULTS + HONEST}

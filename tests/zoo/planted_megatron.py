@@ -7,6 +7,7 @@ weights and names stay as they are and only the mathematics differs.
 import math
 import os
 import runpy
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
@@ -19,7 +20,7 @@ from megatron.core import tensor_parallel
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.models.common.embeddings import rope_utils
 from megatron.core.models.gpt import GPTModel
-from megatron.core.optimizer import optimizer
+from megatron.core.optimizer import emerging_optimizers, optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel import schedules
 from megatron.core.transformer import attention
@@ -523,6 +524,37 @@ plants(
         "rate_doubled_for_embedding": updated_apart((256, 64), lambda tensor, before: tensor.add_(tensor - before)),
     },
 )
+
+
+@plant(around, emerging_optimizers.TensorParallelMuon, "step")
+def muon_momentum(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """The groups say 0.9 before and after each step."""
+    recorded = [group["momentum"] for group in self.param_groups]
+    for group in self.param_groups:
+        group["momentum"] = 0.95
+    result = original(self, *args, **kwargs)
+    for group, momentum in zip(self.param_groups, recorded, strict=True):
+        group["momentum"] = momentum
+    return result
+
+
+@plant(lambda change: around(sys.modules["emerging_optimizers.orthogonalized_optimizers.muon_utils"], "newton_schulz_step", change))
+def muon_coefficients(original: Any, matrix: Any, *coefficients: float, **kwargs: Any) -> Any:
+    """Those of Keller Jordan's first set, in every step."""
+    return original(matrix, 3.4445, -4.7750, 2.0315, **kwargs)
+
+
+@plant(around, emerging_optimizers, "get_muon_scale_factor")
+def muon_scale(original: Any, rows: int, columns: int, mode: str) -> float:
+    """As Keller Jordan scales, for as Moonlight does."""
+    return float(original(rows, columns, "shape_scaling"))
+
+
+@plant(built)
+def muon_embeddings(model: Any) -> None:
+    """Their marks are lost, by which Megatron leaves them to Adam."""
+    for weight in (model.embedding.word_embeddings.weight, model.output_layer.weight):
+        weight.is_embedding_or_output_parameter = False
 
 
 @plant(around, OptimizerParamScheduler, "step")

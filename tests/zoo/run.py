@@ -143,6 +143,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     where, precision = options.where.resolve() / options.precision, PRECISIONS[options.precision]
     corpus_in(where)
     cases = [CASES[name] for name in options.names] or [case for case in CASES.values() if case.is_in(options.precision)]
+    if not frameworks.EMERGING_OPTIMIZERS and any(frameworks.is_emerging(REFERENCES[case.reference].flags) for case in cases):
+        parser.error(frameworks.NO_EMERGING_OPTIMIZERS)
     references = train_references(where, precision, cases)
     noise = train_noise(references, precision, cases)
 

@@ -44,7 +44,7 @@ class Metric(Named):
 
 
 class Term(Named):
-    """What AdamW makes an update with."""
+    """What AdamW or Muon makes an update with."""
 
     LEARNING_RATE = "learning_rate"
     BETA1 = "beta1"
@@ -59,6 +59,10 @@ class Term(Named):
     GRADIENT_SCALE = "gradient_scale"
     COUNT = "count"
     FORMULA = "formula"
+    MOMENTUM = "momentum"
+    NESTEROV = "nesterov"
+    COEFFICIENTS = "coefficients"
+    SCALE = "scale"
 
 
 class Pattern(Enum):

@@ -50,7 +50,7 @@ def as_finding(distance: Distance, step: int, limit: Limit, quantity: Metric) ->
 
 
 def moment_errors(pair: Pair, step: int, limit: float, work: WorkPool) -> list[Finding]:
-    """Return relative Frobenius errors of Adam's moments after ``step`` updates."""
+    """Return relative Frobenius errors of moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.runs)
     return [
         Finding(
@@ -63,6 +63,7 @@ def moment_errors(pair: Pair, step: int, limit: float, work: WorkPool) -> list[F
             quantity=Metric.OPTIMIZER_STATE,
         )
         for moment in ours
+        if moment in theirs
         for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=when(step)), work)
     ]
 

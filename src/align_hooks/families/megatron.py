@@ -235,7 +235,7 @@ def embedding(gpt: GPTModel) -> Any:
 def widths_of_norms(gpt: GPTModel) -> list[int] | None:
     """Return the sizes of the weights of a built layer's norms of queries and keys, empty without norms; None where no layer is built."""
     layers = getattr(getattr(gpt, "decoder", None), "layers", ())
-    mixing = (attention for layer in layers if hasattr(attention := getattr(layer, "self_attention", None), "core_attention"))
+    mixing = (attention for layer in layers if hasattr(attention := getattr(layer, "self_attention", None), "q_layernorm"))
     attention = next(mixing, None)
     norms = (getattr(attention, f"{name}_layernorm", None) for name in "qk")
     weights = [getattr(norm, "weight", None) for norm in norms]  # where there is no norm stands None, or an operator without weights

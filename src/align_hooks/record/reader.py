@@ -6,9 +6,9 @@ A file that is not whole, not ours or contradicts itself is a RecordError that n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from align_hooks.record.format.files import read_json
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array, JsonObject
 from align_hooks.record.format.random_states import whole
-from align_hooks.record.format.schema import Facts
+from align_hooks.record.format.schema import Facts, ParameterGroup
 from align_hooks.record.format.state import StepState
 from align_hooks.record.format.storage_limitations import weakness
 from align_hooks.record.format.structured import structured
@@ -54,14 +54,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ADAMS = ParameterGroup(())
+"""Stands for the group of a parameter that no group on record names."""
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizerState:
-    """Adam's state."""
+    """The optimizer's state."""
 
     updates: int
     """The exponent of the bias correction in the last update."""
     moments: Mapping[str, Tensors]
-    """``exp_avg`` and ``exp_avg_sq`` to canonical name to full fp32 array."""
+    """``exp_avg``, ``exp_avg_sq``, ``momentum_buffer`` to canonical name to full fp32 array; those that the run's optimizer has."""
     dtypes: Mapping[str, str] = field(default_factory=dict)
     """Moment to its type in the optimizer, ``float32`` or ``bfloat16``; empty where unknown."""
 
@@ -234,8 +238,14 @@ class Run(RunRows):
         return sums.weight_norms(self, step)
 
     def optimizer_state(self, step: int) -> OptimizerState:
-        """Return Adam's state after ``step`` updates."""
-        moments = {moment: self._tensors(step, OPTIMIZER_STATE, f"optimizer_state/{moment}.safetensors") for moment in layout.MOMENTS}
+        """Return the optimizer's state after ``step`` updates."""
+        self._refuse_unrecorded(OPTIMIZER_STATE, step)
+        groups = self.facts.optimizer.by_parameter() if self.facts.optimizer is not None else {}
+        moments = {
+            moment: self._tensors(step, OPTIMIZER_STATE, f"optimizer_state/{moment}.safetensors", of=partial(_keeps, groups, moment))
+            for moment in layout.ALL_MOMENTS
+            if any(group.keeps(moment) for group in groups.values() or (ADAMS,))
+        }
         path, digest = self.file(min(self.manifests), step, layout.STATE)
         state = structured(OptimizerStateFacts, read_json(path, digest), path)
         return OptimizerState(state.updates, moments, state.dtypes)
@@ -256,13 +266,14 @@ class Run(RunRows):
             self._sketched[kind, step] = sums.sketches_of(self.gradients(step) if kind == "gradients" else self.weights(step))
         return self._sketched[kind, step]
 
-    def _tensors(self, step: int, kind: Quantity, required: str, *optional: str) -> Tensors:
+    def _tensors(self, step: int, kind: Quantity, required: str, *optional: str, of: Callable[[str], bool] | None = None) -> Tensors:
         self._refuse_unrecorded(kind, step, required)
         files = {}
         for rank in self.manifests:
             names = (required, *(name for name in optional if self.has_file(rank, step, name)))
             files[rank] = [self.file(rank, step, name) for name in names]
-        return Tensors(files, {rank: self.counted(rank, trainable=kind.trainable) for rank in files})
+        counted = {rank: self.counted(rank, trainable=kind.trainable) for rank in files}
+        return Tensors(files, {rank: [shard for shard in shards if of is None or of(shard.name)] for rank, shards in counted.items()})
 
     def _refuse_unrecorded(self, kind: Quantity, step: int, name: str = "") -> None:
         """Raise RecordError unless every rank recorded a quantity of ``step``, or the file of it that is called ``name``."""
@@ -275,6 +286,10 @@ class Run(RunRows):
         for rank in self.manifests:
             if not (step in self.lines(kind.name, rank).steps if kind.is_rows else self.has_file(rank, step, name or kind.whole)):
                 raise unrecorded(self.path, kind, step, self.steps_of(kind.name))
+
+
+def _keeps(groups: Mapping[str, ParameterGroup], moment: str, name: str) -> bool:
+    return groups.get(name, ADAMS).keeps(moment)
 
 
 def open_run(path: str | Path) -> Run:

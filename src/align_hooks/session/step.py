@@ -65,7 +65,7 @@ class Step(Protocol):
 
 
 Moments: TypeAlias = tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]
-"""Adam's moments by moment and canonical name in fp32, the optimizer's count of updates, and the types in which it keeps the moments."""
+"""The optimizer's moments by moment and canonical name in fp32, its count of updates, and the types in which it keeps the moments."""
 
 
 def record_step(session: Session, produced: Step, moments: Callable[[], Moments]) -> None:

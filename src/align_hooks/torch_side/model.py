@@ -51,7 +51,7 @@ class Parameter:
     """The pieces of ``main``."""
     main: torch.Tensor | None
     """The tensor that the optimizer updates: the fp32 main parameter, a range of it with a distributed optimizer, or ``model``; None where
-    this rank's range holds nothing of the parameter."""
+    this rank's optimizer holds nothing of the parameter."""
     counted: bool
     """False for a copy for which another rank accounts."""
     sharded: torch.Tensor | None = None
@@ -231,12 +231,13 @@ def parameters_of(
     optimizers: Iterable[Optimizer] = (),
     *,
     args: Arguments = None,
+    layer_wise: frozenset[int] | None = None,
 ) -> Parameters:
     """Return the parameters of all chunks of a built model, and the buffers that training moves.
 
     ``vocabulary`` excludes padding, ``place`` is this rank's, and ``optimizers`` hold parameters: a distributed optimizer defines this
-    rank's ranges. A parameter that the model's family does not know, or knows in another layout, has its own name. Raises RefusedRun for
-    a model of unknown structure."""
+    rank's ranges, a layer-wise one its tensors, of which ``layer_wise`` has the ids. A parameter that the model's family does not know,
+    or knows in another layout, has its own name. Raises RefusedRun for a model of unknown structure."""
     for chunk in chunks:
         refuse_unknown(unwrap(chunk))
     first = unwrap(chunks[0])
@@ -250,7 +251,7 @@ def parameters_of(
         for name, model in itertools.chain(gpt.named_parameters(), moved):
             fused = fused_of(name, model, gpt, family, sizes, place)
             if fused is not None:
-                parameters.append(_parameter(name, model, fused, place, ranges))
+                parameters.append(_parameter(name, model, fused, place, ranges, layer_wise))
     return Parameters(
         tuple(parameters),
         family,
@@ -299,17 +300,21 @@ def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: 
     return None if fused is None else replace(fused, native=name)
 
 
-def _parameter(name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None) -> Parameter:
-    if ranges is not None and model.requires_grad:
-        start, stop, main = ranges.get(id(model), (0, 0, None))
-        return Parameter(model, fused, fused.narrowed(start, stop), main, is_counted(name, model, place, flat=True))
+def _parameter(
+    name: str, model: torch.Tensor, fused: Fused, place: Mapping[str, int], ranges: Ranges | None, layer_wise: frozenset[int] | None
+) -> Parameter:
     main = getattr(model, "main_param", None)
-    main = model if main is None else main
+    here = model if main is None else main
     if is_sharded(model):
         start, stop = elements(model)
         counted = is_counted(name, model, place, flat=True) and is_first_replica(model)
-        return Parameter(model, fused, fused.narrowed(start, stop), shard(main) if stop > start else None, counted, main)
-    return Parameter(model, fused, fused, main, is_counted(name, model, place, flat=False))
+        return Parameter(model, fused, fused.narrowed(start, stop), shard(here) if stop > start else None, counted, here)
+    if layer_wise is not None and id(here) in layer_wise:
+        return Parameter(model, fused, fused, here, is_counted(name, model, place, flat=True))
+    if model.requires_grad and (ranges is not None or layer_wise is not None):
+        start, stop, part = (ranges or {}).get(id(model), (0, 0, None))
+        return Parameter(model, fused, fused.narrowed(start, stop), part, is_counted(name, model, place, flat=True))
+    return Parameter(model, fused, fused, here, is_counted(name, model, place, flat=False))
 
 
 def ranges_of(distributed: Sequence[Optimizer]) -> Ranges | None:

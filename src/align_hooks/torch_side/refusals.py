@@ -111,8 +111,8 @@ def unread(get: Get) -> Iterator[str]:
         flags.append("--num-distributed-optimizer-instances above 1")
     if get("use_megatron_fsdp") and get("outer_dp_sharding_strategy") not in (None, "no_shard"):
         flags.append(f"--outer-dp-sharding-strategy {get('outer_dp_sharding_strategy')}")
-    if str(get("optimizer")).startswith("dist_"):  # each layer's main parameters are on a single rank
-        flags.append(f"--optimizer {get('optimizer')}")
+    if (name := str(get("optimizer"))).startswith("dist_"):  # 0.19 alone was tried, where this is the old name
+        flags.append(f"--optimizer {name} (0.19 has it as --optimizer {name.removeprefix('dist_')} --use-distributed-optimizer)")
     if get("schedules_method") == "dualpipev":  # MindSpeed: both ends of the model are on the first stage
         flags.append("--schedules-method dualpipev")
     if re.search(r"full_iteration\b", " ".join(str(get(name)) for name in SCOPES)):

@@ -309,6 +309,16 @@ def install_fully_sharded(session: TorchSession, module: ModuleType) -> None:
     session.patch_log.replace(module, "DeviceMesh", SimpleNamespace(from_group=lambda group, device: whole.from_group(group, "cpu")))
 
 
+def install_layer_wise(session: TorchSession, module: ModuleType) -> None:
+    """Let the layer-wise optimizer hand its weights round by Megatron's own broadcasts: Gloo gathers no tensors of unequal sizes."""
+
+    def broadcast(original: Function, self: Module) -> None:
+        session.override("layer-wise optimizer", "gathers the weights of all ranks", "broadcasts those of each", WHY)
+        self.broadcast_params()
+
+    session.patch_log.surround(module.LayerWiseDistributedOptimizer, "allgather_params", broadcast)
+
+
 def install_warm_up(session: TorchSession, initialize: ModuleType) -> None:
     """Restore the generator after Megatron's warm-up of kernels, which on an accelerator draws from another generator."""
     # the number of draws depends on the tensor-parallel size, on which weights of --use-cpu-initialization must not depend

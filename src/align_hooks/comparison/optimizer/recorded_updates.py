@@ -18,6 +18,7 @@ from align_hooks.comparison.metrics.limits import weights_eps
 from align_hooks.comparison.optimizer.formula import Array, Evidence, HyperParameters, RecordedUpdate, State
 from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import WorkPool
+from align_hooks.record.format.layout import MOMENTS
 from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup
 from align_hooks.record.read.tensors import Tensors, Whole
@@ -50,35 +51,30 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     optimizer = run.facts.optimizer or (partner.facts.optimizer if candidate else None)
     if optimizer is None:
         return message("formula.no_hyper_parameters")
-    if not ADAM.fullmatch(str(optimizer.type)):
-        return message("formula.not_adam", type=str(optimizer.type))
-    rows = {row.step: row for row in run.rows}
-    expected = {row.step: row for row in partner.rows} if candidate else {}
-    steps = chain(run, partner, rows)
-    if not steps:
-        injected = bool(run.facts.injected.steps)
-        return message("formula.injected_from_elsewhere" if injected else "formula.no_whole_update")
-    by_parameter = optimizer.by_parameter()
-    names = sorted(by_parameter.keys() & set(run.weights(steps[0])) & set(gradients(run, partner, steps[0])))
+    by_parameter = {name: group for name, group in optimizer.by_parameter().items() if group.momentum is None}
+    kinds = {str(group.optimizer or optimizer.type) for group in by_parameter.values()} or {str(optimizer.type)}
+    if others := sorted(kind for kind in kinds if not ADAM.fullmatch(kind)):
+        return message("formula.not_adam", type=all_of(*others))
+    rows = rows_of_updates(run, partner, optimizer, candidate=candidate)
+    if isinstance(rows, Message):
+        return rows
+    first = rows[0].step
+    names = sorted(by_parameter.keys() & set(run.weights(first)) & set(gradients(run, partner, first)))
     groups = [by_parameter[name] for name in names]
     settings = expected_settings(optimizer, groups)
     if isinstance(settings, Message):
         return settings
-    sample = chosen(run.weights(steps[0]), gradients(run, partner, steps[0]), names)
+    sample = chosen(run.weights(first), gradients(run, partner, first), names)
     state_after = lru_cache(maxsize=2)(partial(sampled_state, run, sample, work=work))  # the next update starts from it
     updates: list[RecordedUpdate] = []
-    for step in steps:
-        known, expects = asdict(rows[step]), expected.get(step)
-        row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
-        by_name = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
-        if by_name is None or row.clip_coefficient is None:
-            return message("formula.not_by_parameter", step=when(step))
+    for row in rows:
+        step = row.step
         before, after = state_after(step), state_after(step + 1)
         # by the updates so far where the state's own count is not on record
         count = before.updates if before.updates is not None else updates[-1].count if updates else 0
-        rates = np.array([by_name[name] for name in names], np.float64)
+        rates = np.array([row.rates[name] for name in names], np.float64)
         gradient = at_sample(gradients(run, partner, step), sample, work)
-        of_row = count + 1, rates, row.grad_norm, row.clip_coefficient
+        of_row = count + 1, rates, row.norm, row.coefficient
         updates.append(RecordedUpdate(step, *of_row, before.arrays, gradient, after.arrays, weights_eps(run)))
         if kinds := {*before.dtypes, *after.dtypes} - {"float32"}:
             return message("formula.moments_kept_in", types=all_of(*sorted(kinds)))
@@ -87,6 +83,36 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     tensor = np.repeat(np.arange(len(sample)), [len(indices) for indices in sample.values()])
     rate = next((float(update.rates.max()) for update in updates if update.rates.any()), 0.0)
     return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), settings, rate, optimizer.clip_grad)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRow:
+    """The numbers of one update."""
+
+    step: int
+    rates: Mapping[str, float]
+    """By parameter."""
+    coefficient: float
+    """Of clipping."""
+    norm: float | None
+
+
+def rows_of_updates(run: Run, partner: Run, optimizer: OptimizerFacts, *, candidate: bool) -> list[UpdateRow] | Message:
+    """Return the numbers of the updates that can be checked, or why none can. A candidate's that are unknown are the reference's."""
+    if (run.facts.arguments or {}).get("qk_clip") == "True":
+        return message("formula.qk_clip")
+    rows = {row.step: row for row in run.rows}
+    expected = {row.step: row for row in partner.rows} if candidate else {}
+    found = []
+    for step in chain(run, partner, rows):
+        known, expects = asdict(rows[step]), expected.get(step)
+        row = replace(expects, **{key: value for key, value in known.items() if value is not None}) if expects else rows[step]
+        by_name = None if row.learning_rate is None else optimizer.rates(row.learning_rate)
+        if by_name is None or row.clip_coefficient is None:
+            return message("formula.not_by_parameter", step=when(step))
+        found.append(UpdateRow(step, by_name, row.clip_coefficient, row.grad_norm))
+    injected = bool(run.facts.injected.steps)
+    return found or message("formula.injected_from_elsewhere" if injected else "formula.no_whole_update")
 
 
 def expected_settings(optimizer: OptimizerFacts, groups: Sequence[ParameterGroup]) -> HyperParameters | Message:
@@ -176,5 +202,5 @@ def sampled_state(run: Run, sample: Sample, updates: int, work: WorkPool) -> Sam
     if updates not in run.optimizer_state_steps():
         return SampledState((weights,))
     state = run.optimizer_state(updates)
-    moments = (at_sample(tensors, sample, work) for tensors in state.moments.values())
-    return SampledState((weights, *moments), state.updates, tuple(state.dtypes.values()))
+    moments = (at_sample(state.moments[moment], sample, work) for moment in MOMENTS)
+    return SampledState((weights, *moments), state.updates, tuple(state.dtypes[moment] for moment in MOMENTS if moment in state.dtypes))

@@ -17,6 +17,8 @@ import numpy as np
 
 from align_hooks.comparison.finding import Term
 from align_hooks.comparison.optimizer.formula import FITS, Evidence, HyperParameters, UpdateFormula, bounded, misfit, misfits, rests, worst
+from align_hooks.comparison.settings.recorded import listed
+from align_hooks.messages import Argument, message
 from align_hooks.record.format.layout import Array
 
 ROUNDS = 8
@@ -24,6 +26,32 @@ GAIN = 0.8
 """Part of the misfit below which a changed term must bring it to be kept."""
 MOVED = 2e-5
 """Relative change of a term above which it is called different."""
+
+
+@dataclass(frozen=True)
+class FittedTerm:
+    """A term that updates did not use as recorded."""
+
+    term: Term
+    recorded: Argument
+    used: Argument
+    names: tuple[str, ...] = ()
+    """Its tensors; empty where all."""
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """Return what two changes share that differ only in their values."""
+        return self.term.value, self.names
+
+    @property
+    def subject(self) -> Argument:
+        """Return the term, and its tensors."""
+        if not self.names:
+            return self.term
+        names = listed(self.names)
+        if self.term is Term.DECAY_GROUPING:
+            return message("after_update.decay_grouping", names=names)
+        return message("after_update.term_of", term=self.term, names=names)
 
 
 @dataclass(frozen=True, slots=True)

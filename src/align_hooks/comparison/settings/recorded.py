@@ -28,9 +28,20 @@ class HyperParameter(Named):
     CLIP_GRAD = "clip_grad"
     LOSS_SCALE = "loss_scale"
     DECOUPLED_WEIGHT_DECAY = "decoupled_weight_decay"
+    OPTIMIZER = "optimizer"
+    MOMENTUM = "momentum"
+    NESTEROV = "nesterov"
+    COEFFICIENTS = "coefficients"
+    SCALE_MODE = "scale_mode"
+    EXTRA_SCALE_FACTOR = "extra_scale_factor"
+    PRODUCTS = "products"
+    WEIGHT_DECAY_METHOD = "weight_decay_method"
+    MATRICES = "matrices"
 
 
-PER_GROUP = ("learning_rate", "betas", "eps", "weight_decay", "bias_correction")
+# dampening is left out: the Newton-Schulz iteration takes every factor of the momentum off
+MUON = ("momentum", "nesterov", "coefficients", "scale_mode", "extra_scale_factor", "products", "weight_decay_method", "matrices")
+PER_GROUP = ("learning_rate", "optimizer", "betas", "eps", "weight_decay", "bias_correction", *MUON)
 MICRO_BATCH = "micro_batch_size"
 FAMILY = "family"
 """Name of the finding that only one side's model is of a family."""
@@ -58,7 +69,7 @@ def hyper_parameters(
     ``rates`` compares the initial learning rates too, which means something where both runs begin with one step. ``left_out`` are
     parameters that cannot be compared."""
     types = str(reference.type), str(candidate.type)
-    families = {"Adam" if "adam" in name.lower() else name for name in types}
+    families = {frozenset(map(_kind, name.split(" and "))) for name in types}
     known = None not in (reference.type, candidate.type)
     findings = [_setting("type", *types, Metric.HYPER_PARAMETER)] if known and len(families) > 1 else []
     for key in OVERALL:
@@ -91,16 +102,32 @@ def _of_parameters(ours: Groups, theirs: Groups, keys: Sequence[str]) -> list[Fi
     for key in keys:
         differing: dict[tuple[str, str], list[str]] = {}
         for name in sorted(ours.keys() & theirs.keys()):
-            pair = getattr(ours[name], key), getattr(theirs[name], key)
+            pair = _value(ours[name], key, name), _value(theirs[name], key, name)
             scheduled = all(value != value for value in pair)  # NaN is a rate or a decay that follows a schedule
             if not (None in pair or equal(*pair) or scheduled):
                 differing.setdefault((show(pair[0]), show(pair[1])), []).append(name)
         for names in differing.values():
-            setting = _setting(key, getattr(ours[names[0]], key), getattr(theirs[names[0]], key), Metric.HYPER_PARAMETER)
+            first, other = (_value(groups[names[0]], key, names[0]) for groups in (ours, theirs))
+            setting = _setting(key, first, other, Metric.HYPER_PARAMETER)
             shown = [name for name in names if name.removesuffix(PADDING) not in names or not name.endswith(PADDING)]
             of_some = message("hyper_parameters.of", setting=HyperParameter(key), names=listed(shown))
             findings.append(setting if len(names) == len(ours) else replace(setting, what=of_some, names=tuple(shown)))
     return findings
+
+
+def _kind(optimizer: str) -> str:
+    """Return the algorithm of an optimizer's class, or the class where it is no known one."""
+    return "Adam" if "adam" in optimizer.lower() else "Muon" if optimizer in ("Muon", "TensorParallelMuon") else optimizer
+
+
+def _value(group: ParameterGroup, key: str, name: str) -> object:
+    """Return a hyper-parameter of a parameter as it is compared; None where unknown."""
+    if key == HyperParameter.OPTIMIZER:
+        return group.optimizer and _kind(group.optimizer)
+    if key == HyperParameter.MATRICES:
+        matrix = next((matrix for matrix in group.matrices or () if name in matrix.parameters), None)
+        return matrix and [len(matrix.parameters), matrix.blocks]
+    return getattr(group, key)
 
 
 def several(names: Sequence[Argument]) -> Argument:

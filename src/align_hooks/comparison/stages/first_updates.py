@@ -32,7 +32,7 @@ def first_updates(context: ComparisonContext) -> StageResult:
     pair = context.pair
     kinds = {str(run.facts.optimizer and run.facts.optimizer.type) for side, run in pair.sides if side not in pair.converted}
     # default limits are Adam's: it makes the whole rate of a gradient that is near zero, on either side of it
-    if not context.noise.repeats and not all("adam" in kind.lower() for kind in kinds):
+    if not context.noise.repeats and not all("adam" in name.lower() for kind in kinds for name in kind.split(" and ")):
         return StageResult(first_updates, Status.NOT_COMPARED, message("first_updates.no_default_limit", optimizers=any_of(*sorted(kinds))))
     begun = next((index for index, (ours, _) in enumerate(pair.rows) if ours.step + 1 not in pair.still), len(pair.rows))
     rows = pair.rows[begun : begun + UPDATES]  # that can move a weight, from equal weights

@@ -8,7 +8,7 @@ from align_hooks.comparison.findings import judged, moment_errors
 from align_hooks.comparison.metrics.limits import limits_for
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
-from align_hooks.messages import message
+from align_hooks.messages import all_of, message
 
 
 @stage("initial optimizer state", Phase.UPDATE, place=FaultLocation.STATE, decides=False)
@@ -25,6 +25,12 @@ def initial_optimizer_state(context: ComparisonContext) -> StageResult:
     types = {kind for state in states.values() for kind in state.dtypes.values()}
     rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
     findings = moment_errors(pair, first, rounding, context.work)
+    unknown = sorted(
+        {str(group.optimizer) for run in pair.runs if run.facts.optimizer for group in run.facts.optimizer.groups if group.moments == ()}
+    )
+    if unknown and first > 0:
+        why = message("optimizer_state.unknown", types=all_of(*unknown))
+        return judged(initial_optimizer_state, why, findings, message("short.moments", count=len(findings)), incomplete=True)
     if not (ours or theirs) and all(finding.limit_ratio <= 1 for finding in findings):
         return no_update
     if ours != theirs:

@@ -17,14 +17,16 @@ from align_hooks.comparison.findings import furthest, judged, moment_errors, ten
 from align_hooks.comparison.metrics.limits import UPDATE, weights_eps
 from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.optimizer.formula import FITS, Array, HyperParameters, UpdateFormula
+from align_hooks.comparison.optimizer.muon_updates import MuonCheck, check_muon
 from align_hooks.comparison.optimizer.recorded_updates import OnRecord, gather
-from align_hooks.comparison.optimizer.updates import MOVED, Explanation, blind, emptied, explain
+from align_hooks.comparison.optimizer.updates import MOVED, Explanation, FittedTerm, blind, emptied, explain
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import WorkPool
+from align_hooks.record.reader import Run
 
 FAR = 1e6
 """Roundings."""
@@ -49,27 +51,6 @@ class UpdateCheck:
     """Why they were not checked."""
     formula: UpdateFormula | None = None
     """The formula that they follow in the place of the recorded one; None where they follow no other."""
-
-
-@dataclass(frozen=True)
-class FittedTerm:
-    """A term that updates did not use as recorded."""
-
-    term: Term
-    recorded: Argument
-    used: Argument
-    names: tuple[str, ...] = ()
-    """Its tensors; empty where all."""
-
-    @property
-    def key(self) -> tuple[str, tuple[str, ...]]:
-        """Return what two changes share that differ only in their values."""
-        return self.term.value, self.names
-
-    @property
-    def subject(self) -> Argument:
-        """Return the term, and its tensors."""
-        return message("after_update.decay_grouping", names=listed(self.names)) if self.names else self.term
 
 
 @stage("weights after an update", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
@@ -129,9 +110,65 @@ def after_equal_gradients(pair: Pair, work: WorkPool) -> list[Finding]:
 
 
 def check(side: Side, pair: Pair, work: WorkPool) -> UpdateCheck:
-    """Compare one side's recorded updates with the formula."""
+    """Compare one side's recorded updates with the formulas of its groups."""
     run, partner = pair.runs if side is Side.REFERENCE else pair.runs[::-1]
+    candidate = side is Side.CANDIDATE
     work.progress(message("after_update.progress", side=side))
+    optimizer = run.facts.optimizer or (partner.facts.optimizer if candidate else None)
+    muon = check_muon(run, partner, optimizer, candidate=candidate, work=work) if optimizer is not None else None
+    if optimizer is None or muon is None:
+        return check_adam(side, run, partner, work)
+    # a decay that follows the rate tells it from the scale
+    undecayed = not any(group.weight_decay for group in optimizer.groups if group.momentum is not None)
+    of_muon = as_check(side, muon, undecayed=undecayed, known=run.facts.optimizer is not None)
+    only = all(group.momentum is not None for group in optimizer.groups)
+    return of_muon if only else of_both(of_muon, check_adam(side, run, partner, work))
+
+
+def of_both(muon: UpdateCheck, adam: UpdateCheck) -> UpdateCheck:
+    """Return the check of updates by two formulas, each of its own tensors."""
+    known = [muon.known, adam.known]
+    all_known = False if False in known else None if None in known else True
+    why = muon.why if muon.why == adam.why else None
+    note = muon.note if why is not None else message("after_update.both", muon=muon.note, adam=adam.note)
+    return UpdateCheck(note, all_known, (*muon.findings, *adam.findings), why, None if muon.findings else adam.formula)
+
+
+def as_check(side: Side, muon: MuonCheck | Message, *, undecayed: bool, known: bool) -> UpdateCheck:
+    """Return the check of Muon's updates in words; ``undecayed`` says whether none of its matrices decays."""
+    if isinstance(muon, Message):
+        return UpdateCheck(message("after_update.not_checked", side=side, why=muon), why=muon)
+    of = message("after_update.of_matrices", count=muon.updates, side=side, matrices=muon.checked, all=muon.matrices)
+    if muon.follows and muon.unseen:
+        return UpdateCheck(message("after_update.follow_muon_but", of=of, rest=muon.misfit, terms=terms(muon.unseen)), known=True)
+    if muon.follows:
+        return UpdateCheck(message("after_update.follow_muon", of=of, rest=muon.misfit), known=True)
+    note = message("after_update.do_not_follow_muon", of=of, rest=roundings(muon.misfit), limit=FITS)
+    wrong = []
+    for term in muon.terms:
+        either = [Term.SCALE] if term.term is Term.LEARNING_RATE and undecayed else []
+        wrong.append(_of_term(term, side, either, muon.left, known=known))
+    if muon.left and not wrong:
+        subject, off = (
+            message("after_update.no_muon_of", side=side, names=listed(muon.left)),
+            message("after_update.off_as_recorded", rest=roundings(muon.misfit)),
+        )
+        of_some = Pattern.SOME_UPDATES if len(muon.left) <= muon.checked / 2 else None
+        values = subject, off, message("after_update.no_term"), muon.misfit, FITS
+        wrong.append(Finding(*values, name=_alone(muon.left), quantity=Metric.UPDATES, unit=Unit.ROUNDINGS, pattern=of_some))
+    return UpdateCheck(note, known=not muon.left, findings=tuple(wrong))
+
+
+def _of_term(change: FittedTerm, side: Side, alone: Sequence[Argument], left: Sequence[str], *, known: bool) -> Finding:
+    """Return a changed term as a finding; any of ``alone`` would explain as much."""
+    recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
+    used = message("after_update.used", value=change.used)
+    quantity = QUANTITIES.get(change.term, Metric.HYPER_PARAMETER)
+    return Finding(_of_updates(change, side, alone, left), recorded, used, quantity=quantity, term=change.term)
+
+
+def check_adam(side: Side, run: Run, partner: Run, work: WorkPool) -> UpdateCheck:
+    """Compare one side's recorded updates with AdamW."""
     record = gather(run, partner, candidate=side is Side.CANDIDATE, work=work)
     if isinstance(record, Message):
         return UpdateCheck(message("after_update.not_checked", side=side, why=record), why=record)
@@ -162,11 +199,7 @@ def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: b
         subject = message("after_update.tensors", names=listed(still), side=side)
         values = message("after_update.updated"), message("after_update.never_updated")
         wrong.append(Finding(subject, *values, name=_alone(still), quantity=Metric.UPDATES))
-    for change in changes:
-        recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
-        used = message("after_update.used", value=change.used)
-        quantity = QUANTITIES.get(change.term, Metric.HYPER_PARAMETER)
-        wrong.append(Finding(_of_updates(change, side, alone, explanation.left), recorded, used, quantity=quantity, term=change.term))
+    wrong += [_of_term(change, side, alone, explanation.left, known=known) for change in changes]
     if not changes and (explanation.left or not still):
         wrong.append(_unexplained(side, explanation, len(record.evidence.names)))
     return wrong

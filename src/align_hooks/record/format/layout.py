@@ -19,7 +19,7 @@
     RUN/step_N/rank_M/gradients.safetensors
     RUN/step_N/rank_M/weights/            the state after N updates: a Hugging Face checkpoint where a rank holds all
     RUN/step_N/rank_M/weights/squared.json   squared sums of all that the rank holds, copies of other ranks' weights too
-    RUN/step_N/rank_M/optimizer_state/    Adam's moments after N updates, one file a moment; state.json is written last and
+    RUN/step_N/rank_M/optimizer_state/    moments of Adam and Muon after N updates, a file each; state.json is written last and
                                           holds the count of updates and the type in which the optimizer keeps each moment
 
 M is the launcher's global rank. Bump ``FORMAT`` when a meaning in this list changes. ``docs/record.md`` has the
@@ -48,7 +48,7 @@ JsonObject: TypeAlias = dict[str, Any]
 FORMAT = 1
 """The number of the format, the only one that is read."""
 INPUTS, BATCH_ARRAYS = batches.INPUTS, batches.ARRAYS
-MOMENTS = optimizer_state.MOMENTS
+MOMENTS, ALL_MOMENTS = optimizer_state.MOMENTS, optimizer_state.ALL_MOMENTS
 RUN_FILE = "run.json"
 
 

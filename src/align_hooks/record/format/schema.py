@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from align_hooks.quantities.optimizer_state import MOMENTS
 from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
@@ -28,6 +29,15 @@ Rate: TypeAlias = float | list[float]
 """A learning rate, or a rate for each parameter group where they differ."""
 
 
+class MuonMatrix(Struct, frozen=True):
+    """A matrix that Muon orthogonalises: tensors one below the other, in blocks each by itself."""
+
+    parameters: tuple[str, ...]
+    blocks: Count = 1
+    """The number of equal parts along ``axis``."""
+    axis: Count = 0
+
+
 class ParameterGroup(Struct, frozen=True):
     """Hyper-parameters that some parameters share, as in the optimizer at the start; None is unknown."""
 
@@ -37,6 +47,27 @@ class ParameterGroup(Struct, frozen=True):
     eps: float | None = None
     bias_correction: bool | None = None
     weight_decay: float | None = None
+    optimizer: str | None = None
+    """The class that updates the group; the optimizer's own where None."""
+    moments: tuple[str, ...] | None = None
+    """The moments that are recorded of its parameters; Adam's where None."""
+    momentum: float | None = None
+    dampening: float | None = None
+    """Muon's momentum becomes momentum · itself + (1 - dampening) · gradient."""
+    nesterov: bool | None = None
+    coefficients: tuple[tuple[float, float, float], ...] | None = None
+    """Of each step of the Newton-Schulz iteration."""
+    scale_mode: str | None = None
+    """How the scale of an update follows from the shape of its matrix."""
+    extra_scale_factor: float | None = None
+    products: str | None = None
+    """The type in which the iteration multiplies matrices."""
+    weight_decay_method: str | None = None
+    matrices: tuple[MuonMatrix, ...] | None = None
+
+    def keeps(self, moment: str) -> bool:
+        """Return whether a moment of its parameters is recorded."""
+        return moment in (MOMENTS if self.moments is None else self.moments)
 
 
 class OptimizerFacts(Struct, frozen=True):

@@ -15,7 +15,7 @@ from align_hooks.record.format import layout
 from align_hooks.record.format.files import QUOTED, read_json, read_sealed
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import JsonObject
-from align_hooks.record.format.schema import Facts, Manifest, ParameterGroup
+from align_hooks.record.format.schema import Facts, Manifest, MuonMatrix, ParameterGroup
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.format.structured import structured
 
@@ -104,20 +104,24 @@ class _Groups:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None]]] = {}
+        self._known: dict[tuple[str, int], tuple[ParameterGroup, dict[str, None], dict[MuonMatrix, None]]] = {}
 
     def add(self, groups: Iterable[ParameterGroup]) -> None:
         """Add the groups of one more rank."""
         seen: Counter[str] = Counter()
         for group in groups:
-            alike = repr(replace(group, parameters=()))  # not the group itself: NaN is equal to nothing
+            alike = repr(replace(group, parameters=(), matrices=None))  # not the group itself: NaN is equal to nothing
             seen[alike] += 1
-            _, names = self._known.setdefault((alike, seen[alike]), (group, {}))
+            _, names, matrices = self._known.setdefault((alike, seen[alike]), (group, {}, {}))
             names.update(dict.fromkeys(group.parameters))
+            matrices.update(dict.fromkeys(group.matrices or ()))
 
     def merged(self) -> tuple[ParameterGroup, ...]:
         """Return all groups in the order of addition, each with the parameters of all ranks."""
-        return tuple(replace(group, parameters=tuple(names)) for group, names in self._known.values())
+        known = self._known.values()
+        return tuple(
+            replace(group, parameters=tuple(names), matrices=tuple(matrices) or group.matrices) for group, names, matrices in known
+        )
 
 
 def refuse_lost_manifests(run: Path) -> None:

@@ -26,7 +26,16 @@ from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.fully_sharded import install_main_weights
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
-from align_hooks.torch_side.optimizer import leaf_optimizers, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
+from align_hooks.torch_side.optimizer import (
+    leaf_optimizers,
+    load_moments,
+    moment_dtypes,
+    moments,
+    moments_of,
+    optimizer_facts,
+    updated_layer_wise,
+    updates_made,
+)
 from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.seeds import read_back
@@ -53,7 +62,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
-        parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args)
+        parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
         session.model_config = model_facts(gpt, parameters, args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
@@ -88,9 +97,11 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         check_teacher(session, planned)
         session.announce_activations(bytes_of(session, [args.micro_batch_size] * get_num_microbatches()), planned)
     say_own_names(session, parameters.family.name, parameters.misfits, (parameter.whole for parameter in parameters))
-    if session.settings.steps(OPTIMIZER_STATE) and any("Adam" not in type(leaf.optimizer).__name__ for leaf in leaves):
-        kind = optimizer_facts(optimizer, parameters)["type"]
-        raise RefusedRun(f"{PREFIX}OPTIMIZER_STATE records Adam's moments, this optimizer is {kind}; unset it")
+    unknown = sorted({type(leaf.optimizer).__name__ for leaf in leaves if not moments_of(leaf.optimizer)})
+    if unknown and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights is not None):
+        session.say(
+            f"the state of {' and '.join(unknown)} is neither recorded nor loaded: only those of Adam and Megatron's Muon are known"
+        )
     session.describe(place=where, facts=facts(session, gpt, optimizer, parameters, args), steps=planned)
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
@@ -150,6 +161,6 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
 
 
 def optimizer_state(session: TorchSession) -> Moments:
-    """Return Adam's moments, its count of updates, and the moments' types, between two updates."""
+    """Return the moments, Adam's count of updates, and the moments' types, between two updates."""
     assert session.parameters is not None
     return moments(session.optimizer, session.parameters), int(updates_made(session.optimizer)), moment_dtypes(session.optimizer)

@@ -19,6 +19,10 @@ NAMED = (
     Hypothesis("bias_of_experts", OPTIMIZER, settings=BIAS),
     Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
     Hypothesis("update_formula", OPTIMIZER, settings=(Term.FORMULA,)),
+    Hypothesis("muon_momentum", OPTIMIZER, settings=(Term.MOMENTUM, Term.NESTEROV)),
+    Hypothesis("muon_iteration", OPTIMIZER, settings=(Term.COEFFICIENTS,)),
+    Hypothesis("muon_scale", OPTIMIZER, settings=(Term.SCALE,)),
+    Hypothesis("other_optimizer", CONFIGURATION, settings=(HyperParameter.OPTIMIZER,)),
     Hypothesis("updates_by_a_factor", OPTIMIZER, patterns=(Pattern.UPDATES_SCALED,), settings=(Term.BIAS_CORRECTION,)),
 )
 
