@@ -11,7 +11,6 @@ from align_hooks.quantities.routing import ROUTING
 from align_hooks.settings import Settings
 
 CORE = ">=0.12,<0.20"
-LAYER_WISE = ">=0.19,<0.20"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
 _INSTALL = "align_hooks.torch_side.rehearsal:install"
@@ -56,7 +55,7 @@ REHEARSAL = {
     "latent_norms": (CORE, "megatron.core.transformer.mla_qk_norm_config", "the same for latent attention"),
     "fully_sharded": (CORE, "megatron.core.distributed.torch_fully_sharded_data_parallel", "shards over ranks of CPUs"),
     "experts": (CORE, "megatron.core.transformer.mlp", "lets experts have biases"),
-    "layer_wise": (LAYER_WISE, "megatron.core.optimizer.layer_wise_optimizer", "hands weights round without NCCL"),
+    "layer_wise": (CORE, "megatron.core.optimizer.layer_wise_optimizer", "hands weights round without NCCL"),
     "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),
     "fused_kernels": (LEGACY, "megatron.legacy.fused_kernels", "starts 0.12 to 0.16 without a CUDA compiler"),
 }
