@@ -38,7 +38,7 @@ def model(seed: int) -> tuple[list[bool], int]:
     return sparse, draw.choice((0, 0, 1, 2))
 
 
-@in_one(range(60))
+@in_one(range(25))
 def test_the_blocks_of_a_pattern_are_the_layers_of_a_gptmodel(seed: int) -> None:
     experts, predicted = model(seed)
     candidate = read_command(hybrid(pattern_of_blocks(experts, predicted=predicted, latent=False), any(experts)), {})
@@ -46,7 +46,7 @@ def test_the_blocks_of_a_pattern_are_the_layers_of_a_gptmodel(seed: int) -> None
     assert differing(reference, candidate) == differing(candidate, reference) == {}
 
 
-@in_one(range(60))
+@in_one(range(25))
 def test_an_edit_of_the_layers_is_one_of_the_pattern_and_mends_it_as_it_is_pasted(seed: int) -> None:
     (experts, predicted), (others, others_predicted) = model(seed), model(seed + 1000)
     sparse = any(experts) and any(others)
@@ -63,9 +63,22 @@ def test_an_edit_of_the_layers_is_one_of_the_pattern_and_mends_it_as_it_is_paste
     assert differing(reference, read_script(f"{words}\n", "pasted.sh", {})) == {}
 
 
-def test_a_pattern_of_no_blocks_is_a_difference() -> None:
-    told = differing(gpt([False, False], 0), read_command(hybrid("M-*-", False), {}))
-    assert {"hybrid_layer_pattern", "initial_scale_of_output_projections"} <= told.keys()
+@in_one(["M-*-", "G-*-", "D-D-", "**--"])
+def test_a_pattern_of_other_layers_is_a_difference_that_no_edit_of_a_pattern_mends(pattern: str) -> None:
+    told = differing(gpt([False, False], 0), read_command(hybrid(pattern, False), {}))
+    assert "hybrid_layer_pattern" in told
+    assert not any(edit.startswith("--hybrid-layer-pattern '") for edits in told.values() for edit in edits)
+
+
+def test_latent_attention_is_in_the_pattern() -> None:
+    assert read_command(hybrid("+-+-", False), {}).values["multi_latent_attention"].written is True
+    assert "multi_latent_attention" not in read_command(hybrid("*-*-", False), {}).values
+
+
+def test_windows_are_those_of_the_layers_that_attend() -> None:
+    """Megatron-LM leaves out every Nth of a model's own layers, and of a pattern's only the odd ones attend."""
+    windowed = [read_command(f"{hybrid('*-' * 4, False)} --window-size 8,0 --window-attn-skip-freq {every}", {}) for every in (2, 3)]
+    assert [side.values["window_attn_skip_freq"].written for side in windowed] == ["[1, 1, 1, 1]", "[1, 0, 1, 1]"]
 
 
 def test_a_bare_list_of_arguments_holds_a_pattern_that_a_shell_would_take_for_files() -> None:

@@ -48,6 +48,8 @@ def test_a_pattern_follows_from_the_arguments(folder: Path, given: str, pattern:
         (f"python {{folder}}/pretrain_gpt.py {SIZES} --num-layers 2 --num-experts 2 --moe-layer-freq f(2)", "does not tell which layers"),
         (f"python {{folder}}/pretrain_gpt.py {SIZES} --hybrid-layer-pattern '*-'", "layers of its own"),
         (f"python {{folder}}/pretrain_gpt.py {SIZES} --num-layers 2 --spec own layers", "layers of its own"),
+        (f"python {{folder}}/pretrain_gpt.py {SIZES} --num-layers 2 --window-attn-skip-freq 2", "--window-attn-skip-freq"),
+        (f"python {{folder}}/pretrain_gpt.py {SIZES} --num-layers 2 --use-rope-scaling", "no such setting"),
     ],
 )
 def test_where_none_follows_it_says_why_and_what_to_do(folder: Path, words: str, why: str) -> None:

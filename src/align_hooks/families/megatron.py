@@ -14,7 +14,7 @@ from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
 from align_hooks.names.blocks import Dims
-from align_hooks.names.hybrid import PAIRS, feed_forward
+from align_hooks.names.hybrid import PAIRS, feed_forward, is_usual
 from align_hooks.names.table import NameTable, Rule
 
 _TABLES = tables("megatron.txt")
@@ -35,7 +35,7 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "later positions in a window": lambda gpt, args: (getattr(gpt.config, "window_size", None) or (0, 0))[1],
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(config_of(gpt).num_moe_experts),
-    "hybrid_layer_pattern": lambda gpt, args: PAIRS if makes_blocks(gpt) else pattern_of(gpt),
+    "hybrid_layer_pattern": lambda gpt, args: PAIRS if is_usual(pattern_of(gpt) or "*-") else pattern_of(gpt),
 }
 """Readers of properties that are no attribute of the configuration, from a built model and Megatron's arguments."""
 MEGATRON_FACTOR = 8.0

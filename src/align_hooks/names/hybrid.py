@@ -23,6 +23,11 @@ def feed_forward(pattern: str) -> tuple[tuple[bool, ...], tuple[bool, ...]] | No
     return None if made is None else (sparse(made[1]), sparse(made[2].replace("/", "")))
 
 
+def is_usual(pattern: str) -> bool:
+    """Return whether a pattern makes blocks of usual or of latent attention alone, which a family may have."""
+    return feed_forward(pattern) is not None and set(pattern).isdisjoint("DG")
+
+
 def sparse(layers: str) -> tuple[bool, ...]:
     """Return whether each pair of layers has experts."""
     return tuple(letter == "E" for letter in layers[1::2])

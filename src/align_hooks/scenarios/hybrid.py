@@ -22,6 +22,12 @@ GPT, HYBRID = "pretrain_gpt.py", "pretrain_hybrid.py"
 SPECIFICATION = ("--spec", "megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 """Megatron-LM's own layers of such a model."""
 RECORD = {"BATCHES": "all", "LOCAL_NORMS": "all", "WEIGHTS": "0-3", "GRADIENTS": "0-2", "ACTIVATIONS": "0"}
+BY_LAYER = (
+    *("window_attn_skip_freq", "no_rope_freq", "linear_attention_freq", "experimental_attention_variant", "use_rope_scaling"),
+    *("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "num_layers_per_virtual_pipeline_stage"),
+    *("num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_layout"),
+)
+"""Settings that say something else of a HybridModel than of a GPTModel."""
 BY_HAND = "give the HybridModel's command by --to"
 
 
@@ -51,6 +57,8 @@ def of_hybrid(words: Sequence[str]) -> list[str]:
     read = read_command(shlex.join(words), os.environ)
     if read.side != MEGATRON or any(value_in(read, name) for name in (*PATTERNS, "spec", "heterogeneous_layers_config_path")):
         raise ConfigurationError(f"the command has layers of its own (a pattern, or --spec), or is not Megatron-LM's; {BY_HAND}")
+    if by_layer := [f"--{name.replace('_', '-')}" for name in BY_LAYER if value_in(read, name)]:
+        raise ConfigurationError(f"a HybridModel counts {' and '.join(by_layer)} by its own layers, or has no such setting; {BY_HAND}")
     kept = list(without(words[at + 1 :], {name.replace("_", "-") for name in LAYERS}))
     return [*words[:at], str(script), *kept, "--hybrid-layer-pattern", pattern(read), *SPECIFICATION]
 

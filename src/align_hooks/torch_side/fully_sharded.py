@@ -25,18 +25,21 @@ def is_sharded(tensor: object) -> bool:
 
 def shard(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view ``[elements]`` of this rank's shard; any other tensor as it is."""
-    return tensor.to_local().view(-1) if isinstance(tensor, DTensor) else tensor
+    return tensor.detach().to_local().view(-1) if isinstance(tensor, DTensor) else tensor
 
 
-def shape_of(tensor: torch.Tensor) -> torch.Size:
-    """Return the shape of a parameter on this tensor-parallel rank; Megatron-FSDP's DTensors are of all of these ranks."""
-    return getattr(tensor, "orig_param", tensor).shape
+def computed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the parameter that this tensor-parallel rank computes with; Megatron-FSDP's DTensors are main weights, of all these ranks."""
+    whole: torch.Tensor = getattr(tensor, "orig_param", tensor)
+    return whole
 
 
 def elements(tensor: DTensor) -> tuple[int, int]:
     """Return the elements [start, stop) of a tensor that are this rank's shard; raises RefusedRun where these are not read."""
-    of_buffer = getattr(tensor, "megatron_fsdp_slice", None)  # Megatron-FSDP's
-    start, stop = rows(tensor) if of_buffer is None or all(map(_is_whole, tensor.placements)) else (of_buffer.start, of_buffer.stop)
+    of_buffer, whole = getattr(tensor, "megatron_fsdp_slice", None), computed(tensor)  # the first is Megatron-FSDP's
+    if whole is not tensor and tensor.to_local().numel() == whole.numel():  # nothing is sharded
+        return 0, whole.numel()
+    start, stop = rows(tensor) if of_buffer is None else (of_buffer.start, of_buffer.stop)
     if tensor.to_local().numel() != stop - start:
         raise RefusedRun(
             f"a rank has {tensor.to_local().numel()} elements of a parameter {tuple(tensor.shape)} where its shard has {stop - start}; "

@@ -7,6 +7,7 @@ ranges of these, which begin and end at any element.
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -25,7 +26,7 @@ from align_hooks.names.hybrid import in_blocks
 from align_hooks.names.own import canonical_or_own, held_elsewhere
 from align_hooks.record.format.shard import Shard, shards_of
 from align_hooks.torch_side.arrays import dtype_of, to_numpy
-from align_hooks.torch_side.fully_sharded import elements, is_first_replica, is_sharded, shape_of, shard
+from align_hooks.torch_side.fully_sharded import computed, elements, is_first_replica, is_sharded, shard
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
@@ -49,18 +50,18 @@ class Parameter:
     """The pieces of ``model``."""
     fused: Fused
     """The pieces of ``main``."""
-    main: torch.Tensor | None
-    """The tensor that the optimizer updates: the fp32 main parameter, a range of it with a distributed optimizer, or ``model``; None where
-    this rank's optimizer holds nothing of the parameter."""
+    in_optimizer: torch.Tensor | None
+    """The tensor by which the optimizer knows the parameter: the fp32 main parameter, a range of it with a distributed optimizer,
+    ``model``, or a DTensor under fully sharded data parallelism; None where this rank's optimizer does not have it."""
     counted: bool
     """False for a copy for which another rank accounts."""
-    sharded: torch.Tensor | None = None
-    """The DTensor whose shard ``main`` is, with FSDP2; None otherwise."""
 
     @property
-    def in_optimizer(self) -> torch.Tensor | None:
-        """The tensor by which the optimizer knows the parameter; None where it does not have it on this rank."""
-        return self.main if self.sharded is None else self.sharded
+    def main(self) -> torch.Tensor | None:
+        """What the optimizer updates here, of a DTensor this rank's shard ``[elements]``; None where that is nothing."""
+        # never kept: older torch gives a DTensor another local tensor in the first forward pass
+        flat = self.fused.flat
+        return None if self.in_optimizer is None or (flat is not None and flat[0] == flat[1]) else shard(self.in_optimizer)
 
     def gradient(self) -> torch.Tensor | None:
         """Return the reduced, unscaled gradient that the optimizer will use, right after ``prepare_grads``."""
@@ -128,7 +129,7 @@ class Parameters:
             for parameter in self.all
             for shard in shards_of(
                 parameter.fused,
-                dtype=dtype_of(parameter.model.dtype),
+                dtype=dtype_of(computed(parameter.model).dtype),
                 counted=parameter.counted,
                 trainable=parameter.model.requires_grad,
                 main_differs=main_differs.get(id(parameter)),
@@ -142,7 +143,7 @@ class Parameters:
             model, flat = shard(parameter.model.detach()), parameter.fused.flat
             # a quantised weight (a subclass of Tensor) has its own rounding; an offloaded main parameter would have to be moved
             half = model.dtype in (torch.bfloat16, torch.float16) and type(model) is torch.Tensor
-            here = model.reshape(-1)[slice(*flat)] if flat is not None and parameter.sharded is None else model.reshape(-1)
+            here = model.reshape(-1)[slice(*flat)] if flat is not None and not is_sharded(parameter.model) else model.reshape(-1)
             if half and main.dtype is torch.float32 and main.device == model.device and main.numel() == here.numel():
                 flags[id(parameter)] = (main.detach().reshape(-1).to(here.dtype) != here).any()
         if not flags:
@@ -159,7 +160,7 @@ class Parameters:
         """Return a predicate of canonical names: whether only other ranks of this job compute with the tensor."""
         sizes = {"layers": self.layers, "experts": self.experts, "predicted": self.predicted}
         known = held_elsewhere(self.family.megatron, MEGATRON, self.wanted().keys(), **sizes)
-        return lambda name: known(name) or any(f".layers.{number}." in name for number in self.halved)
+        return lambda name: known(name) or any(re.search(rf"\b(?:decoder|model)\.layers\.{number}\.", name) for number in self.halved)
 
     def weights(self) -> dict[str, Array]:
         """Map canonical names to fp32 arrays of the main parameters, without other ranks' copies."""
@@ -208,7 +209,7 @@ class Parameters:
             for parameter in self.all:
                 source = torch.from_numpy(np.ascontiguousarray(read(parameter.whole)))
                 own = source if parameter.fused.flat is None else source.reshape(-1)[slice(*parameter.fused.flat)]
-                shard(parameter.model).copy_(source if parameter.sharded is None else own)
+                shard(parameter.model).copy_(own if is_sharded(parameter.model) else source)
                 main = parameter.main
                 if main is not None and main is not parameter.model:
                     main.copy_(own)
@@ -290,7 +291,7 @@ def fused_of(name: str, model: torch.Tensor, gpt: Module, family: Family, dims: 
         native, first = in_blocks(native, first), 0
     fused = canonical_or_own(
         # a layer that is half a block has no name among whole ones
-        *(table if makes_blocks(gpt) or ".layers." not in native else None, MEGATRON, native, shape_of(model), dims),
+        *(table if makes_blocks(gpt) or ".layers." not in native else None, MEGATRON, native, computed(model).shape, dims),
         gated=bool(gpt.config.gated_linear_unit),
         cut=cut(name, model, place),
         axis=getattr(model, "partition_dim", 0),
@@ -308,7 +309,7 @@ def _parameter(
     if is_sharded(model):
         start, stop = elements(model)
         counted = is_counted(name, model, place, flat=True) and is_first_replica(model)
-        return Parameter(model, fused, fused.narrowed(start, stop), shard(here) if stop > start else None, counted, here)
+        return Parameter(model, fused, fused.narrowed(start, stop), here, counted)
     if layer_wise is not None and id(here) in layer_wise:
         return Parameter(model, fused, fused, here, is_counted(name, model, place, flat=True))
     if model.requires_grad and (ranges is not None or layer_wise is not None):

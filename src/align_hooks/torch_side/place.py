@@ -40,6 +40,9 @@ def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, v
         raise RefusedRun("\n".join(why))
     if place["cp_size"] > 1 and Version(version) < Version("0.13"):
         raise RefusedRun(f"Megatron {version} reports the losses of all context-parallel ranks on each of them; use 0.13 or newer")
+    fully_sharded = any(getattr(args, name, False) for name in ("use_torch_fsdp2", "use_megatron_fsdp"))
+    if fully_sharded and getattr(args, "num_experts", None) and place["ep_size"] == 1 and place["etp_size"] != place["tp_size"]:
+        raise RefusedRun("shards of experts are read where --expert-tensor-parallel-size is the tensor-parallel size; leave it out")
     ranks = math.prod(place[f"{axis}_size"] for axis in ("dp", "tp", "pp", "cp"))
     if ranks != world_size:
         raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")

@@ -13,7 +13,7 @@ from megatron.training import get_args
 
 from align_hooks.names import points
 from align_hooks.names.fused import Fused
-from align_hooks.torch_side.fully_sharded import shape_of
+from align_hooks.torch_side.fully_sharded import computed
 from align_hooks.torch_side.model import MEGATRON, Parameters
 from align_hooks.torch_side.objects import Arguments, Module, Tensor
 from align_hooks.torch_side.structure import LayersOfBlock, blocks_of
@@ -109,7 +109,8 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
 
 def is_elsewhere(native: str, module: Module) -> bool:
     """Return whether a module with a weight has no probe point of a weight: the model's ends, routers, and modules inside experts."""
-    if getattr(module, "skip_bias_add", False) and module.bias is not None:
+    late = getattr(module, "skip_bias_add", False) or getattr(module, "te_return_bias", False)  # the second is Transformer Engine's
+    if late and getattr(module, "bias", None) is not None:
         return True  # the bias is added later
     return native.startswith(("embedding.", "output_layer")) or isinstance(module, TopKRouter) or ".experts." in native
 
@@ -200,7 +201,7 @@ def share(name: str, width: int, place: Place) -> ProbeSlice:
 
 def activation(mlp: Module, name: str, place: Place) -> ProbePoint:
     """Return the probe point of the input of a dense MLP's second projection."""
-    width = shape_of(mlp.linear_fc2.weight)[1] * place["tp_size"]
+    width = computed(mlp.linear_fc2.weight).shape[1] * place["tp_size"]
     return ProbePoint(mlp.linear_fc2, (share(name, width, place),), argument(0, "input_"), before=True)
 
 

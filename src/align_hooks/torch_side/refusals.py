@@ -106,10 +106,12 @@ def captured(get: Get) -> list[str]:
 
 def unread(get: Get) -> Iterator[str]:
     """Yield why shards or gradients would not be where this version reads them, a line each."""
-    flags = [flag for name, flag in UNREAD.items() if get(name) and not (name == "use_custom_fsdp" and get("use_megatron_fsdp"))]
-    if _is_several(get("num_distributed_optimizer_instances")) and not get("use_megatron_fsdp"):
+    fsdp = get("use_megatron_fsdp")
+    flags = [flag for name, flag in UNREAD.items() if get(name) and not (name == "use_custom_fsdp" and fsdp)]  # 0.19 sets both
+    hybrid = fsdp and get("data_parallel_sharding_strategy") == "optim_grads_params"
+    if _is_several(get("num_distributed_optimizer_instances")) and not hybrid:
         flags.append("--num-distributed-optimizer-instances above 1")
-    if get("use_megatron_fsdp") and get("outer_dp_sharding_strategy") not in (None, "no_shard"):
+    if fsdp and get("outer_dp_sharding_strategy") not in (None, "no_shard"):
         flags.append(f"--outer-dp-sharding-strategy {get('outer_dp_sharding_strategy')}")
     if (name := str(get("optimizer"))).startswith("dist_"):  # 0.19 alone was tried, where this is the old name
         flags.append(f"--optimizer {name} (0.19 has it as --optimizer {name.removeprefix('dist_')} --use-distributed-optimizer)")
