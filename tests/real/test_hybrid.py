@@ -9,8 +9,16 @@ from chosen import slow_but
 from real import frameworks
 from real.layouts import SPECIFICATION
 
-PATTERNS = {"llama": "*-*-", "qwen2": "*-*-", "qwen3": "*-*-", "qwen3_moe": "*E*E", "deepseek_v3": "+-+E+E", "deepseek_v3_mtp": "+-+E+E/+E"}
-"""Every family that Megatron-LM trains here, and its pattern."""
+PATTERNS = {
+    "llama": "*-*-",
+    "qwen2": "*-*-",
+    "qwen3": "*-*-",
+    "qwen3_moe": "*E*E",
+    "deepseek_v3": "+-+E+E",
+    "deepseek_v3_mtp": "+-+E+E/+E",
+    "glm4_moe": "*-*E*E/*E",
+}
+"""Families that a HybridModel has too, each with its pattern."""
 WITHOUT = {"--num-layers": None, "--moe-layer-freq": None, "--mtp-num-layers": None, "--train-iters": "10"}
 """What a pattern stands for."""
 
