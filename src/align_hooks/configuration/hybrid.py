@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align_hooks.configuration.values import Setting, Value
-from align_hooks.names.hybrid import feed_forward, is_usual
+from align_hooks.names.hybrid import usual_blocks
 
 PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
 """The argument, and its name before 0.17."""
@@ -18,8 +18,8 @@ BY_NUMBER = ("window_attn_skip_freq",)
 def as_blocks(values: Mapping[str, Value]) -> Mapping[str, Value]:
     """Return the arguments of a command with those that its pattern stands for; a pattern of other layers stands for none."""
     pattern = next((values[name] for name in PATTERNS if name in values and values[name].written), None)
-    made = feed_forward(str(pattern.written)) if pattern is not None and pattern.unknown is None else None
-    if pattern is None or made is None or not is_usual(str(pattern.written)):
+    made = usual_blocks(str(pattern.written)) if pattern is not None and pattern.unknown is None else None
+    if pattern is None or made is None:
         return values
     experts, predicting = made
     stated: dict[str, Setting] = dict(zip(LAYERS, (len(experts), str(list(map(int, experts))), len(predicting) or None), strict=True))

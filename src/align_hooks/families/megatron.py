@@ -14,7 +14,7 @@ from typing import Any
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
 from align_hooks.names.blocks import Dims
-from align_hooks.names.hybrid import PAIRS, feed_forward, is_usual
+from align_hooks.names.hybrid import PAIRS, feed_forward, usual_blocks
 from align_hooks.names.table import NameTable, Rule
 
 _TABLES = tables("megatron.txt")
@@ -35,7 +35,7 @@ BESIDE_CONFIGURATION: Mapping[str, Callable[[GPTModel, Args], object]] = {
     "later positions in a window": lambda gpt, args: (getattr(gpt.config, "window_size", None) or (0, 0))[1],
     "activation_func": lambda gpt, args: function_name(gpt.config.activation_func),
     "experts": lambda gpt, args: bool(config_of(gpt).num_moe_experts),
-    "hybrid_layer_pattern": lambda gpt, args: PAIRS if is_usual(pattern_of(gpt) or "*-") else pattern_of(gpt),
+    "hybrid_layer_pattern": lambda gpt, args: PAIRS if usual_blocks(pattern_of(gpt) or "*-") else pattern_of(gpt),
 }
 """Readers of properties that are no attribute of the configuration, from a built model and Megatron's arguments."""
 MEGATRON_FACTOR = 8.0
@@ -76,8 +76,9 @@ def config_of(gpt: GPTModel) -> Any:
 
 def misfits(family: Family, gpt: GPTModel, args: Args) -> list[str]:
     """Return how a built model differs from a family, in words."""
+    config = config_of(gpt)
     beside = {name: read(gpt, args) for name, read in BESIDE_CONFIGURATION.items() if name in family.holds}
-    return differing({name: getattr(config_of(gpt), name, None) for name in family.holds} | beside, family.holds)
+    return differing({name: getattr(config, name, None) for name in family.holds} | beside, family.holds)
 
 
 def differing(values: Mapping[str, object], holds: Allowed) -> list[str]:

@@ -23,9 +23,9 @@ def feed_forward(pattern: str) -> tuple[tuple[bool, ...], tuple[bool, ...]] | No
     return None if made is None else (sparse(made[1]), sparse(made[2].replace("/", "")))
 
 
-def is_usual(pattern: str) -> bool:
-    """Return whether a pattern makes blocks of usual or of latent attention alone, which a family may have."""
-    return feed_forward(pattern) is not None and set(pattern).isdisjoint("DG")
+def usual_blocks(pattern: str) -> tuple[tuple[bool, ...], tuple[bool, ...]] | None:
+    """Return :func:`feed_forward` of a pattern of usual or of latent attention alone, which a family may have; None for any other."""
+    return feed_forward(pattern) if set(pattern).isdisjoint("DG") else None
 
 
 def sparse(layers: str) -> tuple[bool, ...]:

@@ -103,7 +103,7 @@ class Parameters:
     @property
     def updated(self) -> list[tuple[Parameter, torch.Tensor]]:
         """The parameters of which this rank's optimizer updates an element, each with its ``main``."""
-        return [(parameter, parameter.main) for parameter in self.all if parameter.main is not None]
+        return [(parameter, main) for parameter in self.all if (main := parameter.main) is not None]
 
     @functools.cached_property
     def counted_names(self) -> frozenset[str]:
@@ -244,7 +244,7 @@ def parameters_of(
     first = unwrap(chunks[0])
     family, misfits = nearest(first, args)
     sizes, config = dims(first, vocabulary), config_of(first)
-    halves = [block.number for chunk in chunks for block in blocks_of(unwrap(chunk), unwrap(chunk).decoder) if not block.is_whole]
+    halves = [block.number for gpt in map(unwrap, chunks) for block in blocks_of(gpt, gpt.decoder) if not block.is_whole]
     ranges = ranges_of([optimizer for optimizer in optimizers if hasattr(optimizer, "model_param_gbuf_map")])
     parameters: list[Parameter] = []
     for gpt in map(unwrap, chunks):
@@ -277,7 +277,7 @@ def lacking(family: Family, built: Decoder, chunks: list[Module], parameters: It
         and (built.dims.q_lora or "query_rank" not in axes)
         and (name not in family.optional or config[family.optional[name][1]])
     ]
-    numbers = [block.number for chunk in chunks for block in blocks_of(unwrap(chunk), unwrap(chunk).decoder) if block.is_whole]
+    numbers = [block.number for gpt in map(unwrap, chunks) for block in blocks_of(gpt, gpt.decoder) if block.is_whole]
     absent = [name for number in numbers for kind in of_layers if (name := kind.format(layer=number)) not in here]
     return [f"layers lack {len(absent)} of its tensors, first {absent[0]}"] if absent else []
 

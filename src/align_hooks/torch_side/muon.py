@@ -24,7 +24,7 @@ def is_muon(inner: Optimizer) -> bool:
 
 
 def hyper_parameters(inner: Optimizer, group: Mapping[str, object], held: Mapping[int, Parameter]) -> dict[str, object]:
-    """Return the members of a parameter group that Muon alone has; ``held`` are this rank's parameters by the id of ``main``."""
+    """Return the members of a parameter group that Muon alone has; ``held`` are parameters by the id of ``in_optimizer``."""
     if not is_muon(inner):
         return {}
     orthogonalises = getattr(inner, "scaled_orthogonalize_fn", None)

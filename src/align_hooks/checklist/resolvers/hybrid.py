@@ -9,7 +9,7 @@ from align_hooks.checklist.lookup import are_numbers, value_of
 from align_hooks.checklist.resolver import Edits
 from align_hooks.configuration.hybrid import LAYERS, PATTERNS
 from align_hooks.configuration.values import Configuration, Setting
-from align_hooks.names.hybrid import feed_forward, is_usual, pattern_of_blocks
+from align_hooks.names.hybrid import pattern_of_blocks, usual_blocks
 
 
 def pattern(c: Configuration) -> str:
@@ -19,19 +19,19 @@ def pattern(c: Configuration) -> str:
 
 def is_of_blocks(c: Configuration) -> bool:
     """Return whether a side has a pattern that makes the blocks of a GPTModel."""
-    return is_usual(pattern(c))
+    return usual_blocks(pattern(c)) is not None
 
 
 def pattern_of_no_blocks(name: str, c: Configuration) -> Setting:
     """Return a pattern that makes no blocks of a GPTModel; None for one that does, whose blocks other rows compare."""
     value = value_of(c, (name,), None)
-    return None if not value or is_usual(str(value)) else value
+    return None if not value or usual_blocks(str(value)) is not None else value
 
 
 def in_pattern(edits: Edits, candidate: Configuration, wanted: Mapping[str, Setting]) -> Edits:
     """Return the edits of a candidate's layers as one of its pattern, all of it as ``wanted``, by row; other edits as they are."""
-    made = feed_forward(pattern(candidate))
-    if made is None or not is_of_blocks(candidate) or not {*LAYERS, "multi_latent_attention"} & edits.keys():
+    made = usual_blocks(pattern(candidate))
+    if made is None or not {*LAYERS, "multi_latent_attention"} & edits.keys():
         return edits
     layers, runs, predicted = wanted.get("num_layers") or 0, wanted.get("layers_with_experts"), wanted.get("mtp_num_layers") or 0
     experts = [has for has, count in runs.runs for _ in range(count)] if isinstance(runs, ExpertLayers) else list(made[0])

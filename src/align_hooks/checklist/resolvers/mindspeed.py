@@ -26,16 +26,20 @@ def of_mindspeed(c: Configuration) -> bool:
     return c.fork == MINDSPEED_LLM
 
 
+def specification(c: Configuration) -> list[str]:
+    """Return the words of ``--spec``: a module, and a name in it; none without the flag."""
+    return [word.strip("'\",") for word in str(value_of(c, ("spec",), "") or "").strip("[]").split()]
+
+
 def layer_module(c: Configuration) -> str:
     """Return the last name of the module that ``--spec`` takes the layers from; empty without one."""
-    words = str(value_of(c, ("spec",), "") or "").strip("[]").split()
-    return words[0].strip("'\",").rpartition(".")[2] if words else ""
+    return next(iter(specification(c)), "").rpartition(".")[2]
 
 
 def layers_of_its_own(c: Configuration) -> Setting:
     """Return the module of ``--spec``; None where its layers are Megatron-LM's, a GPTModel's or a HybridModel's."""
-    spec = value_of(c, ("spec",), None)
-    return None if (of_mindspeed(c) and layer_module(c) in ORDINARY) or str(spec).rpartition(" ")[2].strip("'\"],") in STACKS else spec
+    is_usual = (of_mindspeed(c) and layer_module(c) in ORDINARY) or not STACKS.isdisjoint(specification(c)[-1:])
+    return None if is_usual else value_of(c, ("spec",), None)
 
 
 def latent(c: Configuration) -> Setting:
