@@ -205,7 +205,8 @@ class Llama3Scaling:
 def scaled(gpt: GPTModel, args: Args) -> Llama3Scaling | None:
     """Return the scaling of the built frequencies; None where they are not scaled, or not by ``--use-rope-scaling``."""
     base, turned = getattr(gpt, "rotary_base", None) or getattr(args, "rotary_base", None), frequencies(gpt)
-    if not (turned and base and getattr(args, "use_rope_scaling", False)):
+    asked = getattr(args, "use_rope_scaling", False)  # None where a training loop does not state it
+    if not (turned and base) or asked is False or (asked is None and base_of(turned, [float(base)]) is not None):
         return None
     # Megatron-LM may have built with its default factor, whatever it was given
     factors = dict.fromkeys(float(factor) for factor in (getattr(args, "rope_scaling_factor", None), MEGATRON_FACTOR) if factor)

@@ -24,6 +24,7 @@ from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.settings import Settings
 
 VERSION_MODULES = {
+    "megatron-bridge": "megatron.bridge.package_info",
     "megatron-core": "megatron.core.package_info",
     "mindformers": "mindformers",
     "mindspore": "mindspore.version",

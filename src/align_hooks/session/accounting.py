@@ -38,7 +38,8 @@ def ended(session: Session, failed: HowEnded | None) -> HowEnded:
         return stopped
     if planned is None:
         return HowEnded("early_of_unknown", made=session.made)
-    return HowEnded("early", made=session.made, planned=len(planned)) if session.made < len(planned) else HowEnded("finished")
+    is_early = session.made < len(planned) and not session.is_endless
+    return HowEnded("early", made=session.made, planned=len(planned)) if is_early else HowEnded("finished")
 
 
 def finish(session: Session, failed: HowEnded | None = None) -> list[str]:

@@ -85,10 +85,14 @@ class Session:
     """Members of ``run.json`` beside the facts of the built run."""
     planned: range | None = None
     """The steps that the run will make; None until it is built."""
+    is_endless: bool = False
+    """Whether the run does not say how many steps it will make; ``planned`` ends with the last that is asked for."""
     made: int = 0
     """The number of steps that ended."""
     unrecorded: set[str] = field(default_factory=set)
     """Names of the model's inputs that no record holds."""
+    printed: set[str] = field(default_factory=set)
+    """Lines that are printed once."""
     begun: bool = False
     parameters: RecordedParameters | None = None
     """None until the model is built."""
@@ -232,6 +236,12 @@ class Session:
                 f"choose fewer in {PREFIX}ACTIVATIONS_TENSORS, fewer steps in {PREFIX}ACTIVATIONS, or another disk"
             )
 
+    def say_once(self, message: str) -> None:
+        """Print one line, from rank 0 only, unless it was printed before."""
+        if message not in self.printed:
+            self.printed.add(message)
+            self.say(message)
+
     def print_norms(self, step: int, squared: Mapping[str, float], parts: Container[str] = ()) -> None:
         """Print a step's local norms, from squared sums: a summary on rank 0 where they are recorded, unless every norm is asked for.
 
@@ -245,9 +255,16 @@ class Session:
         recorded = f"{len(named)} recorded on this rank, the largest {named[largest]:.6g} of {largest}"
         self.say(f"local norms at step {step} (iteration {step + 1}): {recorded}")
 
-    def describe(self, *, place: Mapping[str, int], facts: Mapping[str, object], steps: range) -> None:
-        """Write the built run's facts into the record, with the overrides so far; ``steps`` are those that it will make.
+    def last_asked(self) -> int:
+        """Return the last step that a variable names or that a source has; -1 where there is none."""
+        named = [part[-1] for switch in SWITCHES for part in self.settings.steps(switch).ranges or () if part]
+        recorded = [step for source in self.replayed for step in source.recorded]
+        return max([*named, *recorded, -1 if self.replay is None else self.replay.last])
 
+    def describe(self, *, place: Mapping[str, int], facts: Mapping[str, object], steps: range, is_whole: bool = True) -> None:
+        """Write the built run's facts into the record, with the overrides so far.
+
+        ``steps`` are those that the run will make, or without ``is_whole``, where it does not say when it ends, those that are asked for.
         Raises RefusedRun for a requested step that the run will not make.
         """
         self.planned = steps = limited(steps)
@@ -267,6 +284,8 @@ class Session:
             self.facts["injected"] = self.injection.facts()
             what = f"gradients of {len(self.injection.steps)} steps, {self.injection.steps[0]} to {self.injection.steps[-1]}"
             self.override(what, "the run's own", self.injection.source, f"{PREFIX}INJECT_GRADIENTS")
+        self.is_endless = not is_whole
+        facts = {**facts, **({} if is_whole else {"planned_steps": None})}
         if (writer := self.recording.writer) is not None:
             facts, shards = {**facts, **self.facts, "overrides": self.overrides}, parameters.shards() if parameters is not None else ()
             continued = writer.describe(place=place, shards=shards, facts=facts, steps=steps)

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from megatron.training import get_args
-
 from align_hooks.errors import RefusedRun
 from align_hooks.names import points
 from align_hooks.quantities.activations import ACTIVATIONS, WHOLE
@@ -14,6 +12,7 @@ from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.place import rows_of_step
 from align_hooks.torch_side.probe_recorder import ProbeRecorder, rank_length, wanted
 from align_hooks.torch_side.probes import ProbePoint, is_forced, of_chunk
+from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.session import TorchSession
 
 

@@ -12,6 +12,7 @@ from align_hooks.settings import Settings
 
 CORE = ">=0.12,<0.20"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
+BRIDGE = ">=0.6,<0.7"
 TORCH = ">=2.4,<2.14"
 _INSTALL = "align_hooks.torch_side.rehearsal:install"
 
@@ -66,10 +67,23 @@ FORWARD = {
     "forward_of_mamba": "mamba.mamba_model:MambaModel",  # in 0.17; later derived from HybridModel
 }
 """Hooks of the models that can be recorded, of which a run has one."""
+SCHEDULES = ("no_pipelining", "pipelining_without_interleaving", "pipelining_with_interleaving")
+OWN_LOOP = (
+    ("optimizer", "optimizer:get_megatron_optimizer", "optimizer", "knows what a loop that is not Megatron-LM's trains"),
+    ("scheduler", "optimizer_param_scheduler:OptimizerParamScheduler.__init__", "scheduler", "reads the scheduler's count of such a loop"),
+    (
+        "schedule",
+        f"pipeline_parallel.schedules:{','.join(f'forward_backward_{name}' for name in SCHEDULES)}",
+        "forward_backward",
+        "begins the steps of such a loop",
+    ),
+)
+"""Hooks of a loop that calls megatron.core itself: name, point, handler and why."""
 _hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
+_bridge = functools.partial(_hook, package="megatron-bridge", supports=BRIDGE, must_fire=False)
 _mindspeed = _hook(
     "mindspeed",
     "mindspeed.patch_utils",
@@ -164,17 +178,39 @@ HOOKS: tuple[Hook, ...] = (
         asked=lambda settings: _recorded(settings) and bool(settings.steps(LOCAL_NORMS)),
         why="sees of which gradients the global norm is taken",
     ),
-    _perhaps(
-        "checkpoint",
-        "megatron.training.checkpointing:save_checkpoint",
-        asked=_recorded,
-        why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
+    *(
+        _perhaps(
+            name,
+            f"megatron.{place}.checkpointing:save_checkpoint",
+            asked=_recorded,
+            handler="checkpoint:wrap",
+            why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
+        )
+        for name, place in {"checkpoint": "training", "bridge_checkpoint": "bridge.training"}.items()
+    ),
+    *(
+        _perhaps(name, f"megatron.core.{point}", asked=_training, handler=f"own_loop:{handler}", why=why)
+        for name, point, handler, why in OWN_LOOP
+    ),
+    _bridge(
+        "bridge_config",
+        "megatron.bridge.training.config:runtime_config_update",
+        asked=Settings.any_set,
+        handler="bridge:config",
+        why="sets seed, determinism, learning rate and replay before anything is derived from Megatron-Bridge's configuration",
+    ),
+    _bridge(
+        "bridge_setup",
+        "megatron.bridge.training.setup:setup",
+        asked=_training,
+        handler="bridge:setup",
+        why="loads weights, describes the run, records the initial state",
     ),
     _in_step(
         "update",
         "megatron.core.optimizer.optimizer:MixedPrecisionOptimizer.step,FP32Optimizer.step,ChainedOptimizer.step",
-        asked=_recorded,
-        why="reads learning rate, loss scale and gradient norm of the update",
+        asked=_stepping,
+        why="reads learning rate, loss scale and gradient norm of the update, with which the step of a loop of one's own ends",
     ),
 )
 _witness = functools.partial(_megatron, asked=Settings.any_set)

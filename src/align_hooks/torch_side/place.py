@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import torch
 from megatron.core import parallel_state
-from megatron.core.num_microbatches_calculator import get_num_microbatches
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
@@ -13,6 +12,7 @@ from align_hooks.names.blocks import WHOLE, Cut
 from align_hooks.record.format.sequence import Slices, zigzag
 from align_hooks.torch_side.objects import Arguments
 from align_hooks.torch_side.refusals import unread
+from align_hooks.torch_side.run_arguments import num_micro_batches
 
 AXES = {
     "dp": "data_parallel",
@@ -60,7 +60,7 @@ def first_row(place: Mapping[str, int], micro_batch: int, rows: int) -> int:
 
 def rows_of_step(args: Arguments) -> int | None:
     """Return the rows of a step on all ranks; None where their number changes."""
-    rows: int = args.micro_batch_size * args.data_parallel_size * get_num_microbatches()
+    rows: int = args.micro_batch_size * args.data_parallel_size * num_micro_batches()
     return None if getattr(args, "rampup_batch_size", None) else rows
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from megatron.training import get_args
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Result
@@ -35,6 +34,7 @@ from align_hooks.torch_side.arrays import fetched, numbers_of, on_device, to_num
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
+from align_hooks.torch_side.run_arguments import get_args
 
 
 def wanted(settings: Settings) -> Callable[[str], bool]:

@@ -9,13 +9,13 @@ from typing import TypeAlias
 import torch
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.moe.router import TopKRouter
-from megatron.training import get_args
 
 from align_hooks.names import points
 from align_hooks.names.fused import Fused
 from align_hooks.torch_side.fully_sharded import computed
 from align_hooks.torch_side.model import MEGATRON, Parameters
 from align_hooks.torch_side.objects import Arguments, Module, Tensor
+from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.structure import LayersOfBlock, blocks_of
 
 BLOCK = re.compile(r"(.*\blayers\.\d+)\.")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import torch
 from megatron.core.transformer.moe.router import TopKRouter
-from megatron.training import get_args
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
@@ -18,6 +17,7 @@ from align_hooks.torch_side.model import Parameters
 from align_hooks.torch_side.objects import Module
 from align_hooks.torch_side.place import first_row, rank_slices, rows_of_step
 from align_hooks.torch_side.refusals import captured
+from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.session import TorchSession
 
 REPLAY = f"{PREFIX}REPLAY_ROUTING"

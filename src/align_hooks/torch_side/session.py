@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from align_hooks.messages import rendered
 from align_hooks.process.streams import say
 from align_hooks.record.format.missing_batch import MissingBatchReason, known
 from align_hooks.session import Session
-from align_hooks.torch_side.objects import Module, Optimizer, Tensor
+from align_hooks.torch_side.objects import Module, Optimizer, Scheduler, Tensor
 
 if TYPE_CHECKING:  # a session is there before the framework is imported
     from align_hooks.torch_side.micro_batch import MicroBatch
@@ -91,6 +91,8 @@ class CurrentStep:
     """A copy of each of the model's buffers at the start of the step."""
     unseen: set[MissingBatchReason] = field(default_factory=set)
     """Why parts of the batch were not seen."""
+    started: float = 0.0
+    """When the step began, in seconds of ``time.perf_counter``."""
     probes: ProbeRecorder | None = None
 
     def repeat(self) -> None:
@@ -98,6 +100,21 @@ class CurrentStep:
         self.attempt = ForwardBackward()
         if self.probes is not None:
             self.probes.forget()
+
+
+@dataclass(eq=False)
+class BuiltModel:
+    """A model and its optimizer, built by a loop that is not Megatron-LM's, and the steps that it made."""
+
+    chunks: tuple[Module, ...]
+    """The chunks of the model on this pipeline stage, in their wrappers."""
+    optimizer: Optimizer
+    scheduler: Scheduler = None
+    """None where the loop has none of megatron.core."""
+    fed: Sequence[Iterator[object]] = ()
+    """The iterators over recorded micro-batches, one for each chunk; none before the first step, and where none are replayed."""
+    made: int = 0
+    """The number of steps that ended."""
 
 
 @dataclass
@@ -123,6 +140,10 @@ class TorchSession(Session):
     digests: bool | None = None
     """Whether the device computes the tokens' digest correctly; None before the first test."""
     current: CurrentStep = field(default_factory=CurrentStep)
+    built: list[BuiltModel] = field(default_factory=list)
+    """What a loop that is not Megatron-LM's may train."""
+    own_loop: BuiltModel | None = None
+    """That of ``built`` which is recorded; None before its first step, and in Megatron-LM's own loop."""
 
     def see_unseen(self, reasons: Iterable[MissingBatchReason]) -> None:
         """Keep why parts of the step's batch are missing, for its row, and print new reasons."""

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
-from megatron.training import get_args
 
 from align_hooks.record.format.random_states import digest, of_python_and_numpy
 from align_hooks.record.format.state import GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
 from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
 from align_hooks.torch_side.optimizer import chain, updates_made
+from align_hooks.torch_side.run_arguments import get_args
 
 MOST = 1 << 22
 """Most elements of buffers to copy; a model with more keeps other things in them."""

@@ -158,7 +158,7 @@ def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept:
     this segment: a record names one source.
     """
     merged = dict(facts)
-    if "planned_steps" in facts:
+    if merged.get("planned_steps") is not None:
         merged["planned_steps"] += kept
     if earlier.run_id is not None:
         merged["run_id"] = earlier.run_id

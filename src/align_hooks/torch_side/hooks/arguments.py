@@ -67,7 +67,7 @@ def apply(session: TorchSession, args: Arguments) -> None:
                     os.environ[name] = value
                     session.override(name, "not set", value, f"{PREFIX}DEVICE")
     if settings.seed is not None:
-        _set(session, args, {"seed": settings.seed}, "SEED")
+        _set(session, args, {"seed": settings.seed, "random_seed": settings.seed}, "SEED")  # the second is Megatron-Bridge's, of data
     if settings.deterministic:
         set_deterministic()
         _set(session, args, {"npu_deterministic": True}, "DETERMINISTIC")  # MindSpeed's own mode

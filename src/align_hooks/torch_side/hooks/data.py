@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
-from megatron.training import get_args
 
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.replay.batches import Replay
+from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {

@@ -8,8 +8,6 @@ import functools
 
 import megatron.core.package_info
 import torch
-from megatron.core.num_microbatches_calculator import get_num_microbatches
-from megatron.training import get_args, get_tokenizer
 
 from align_hooks._version import __version__
 from align_hooks.errors import RefusedRun
@@ -38,6 +36,7 @@ from align_hooks.torch_side.optimizer import (
 )
 from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
+from align_hooks.torch_side.run_arguments import OwnArguments, get_args, num_micro_batches, texts
 from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.structure import unwrap
@@ -62,7 +61,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
     leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
-        parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
+        parameters = parameters_of(model, vocabulary(args), where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
         session.model_config = model_facts(gpt, parameters, args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
     session.routers = routers_of(session.chunks, parameters)
@@ -89,28 +88,41 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         )
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
         session.replay.say_left_out(session.say)
-    planned = range(args.iteration, intended(args))
+    planned = range(args.iteration, intended(session, args))
     give_experts(session, planned)
     if session.settings.steps(ACTIVATIONS) or session.teacher is not None:
         refuse_unmatched(session)
         session.probe_points = probes_of(session)
         check_teacher(session, planned)
-        session.announce_activations(bytes_of(session, [args.micro_batch_size] * get_num_microbatches()), planned)
+        session.announce_activations(bytes_of(session, [args.micro_batch_size] * num_micro_batches()), planned)
     say_own_names(session, parameters.family.name, parameters.misfits, (parameter.whole for parameter in parameters))
     unknown = sorted({type(leaf.optimizer).__name__ for leaf in leaves if not moments_of(leaf.optimizer)})
     if unknown and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights is not None):
         session.say(
             f"the state of {' and '.join(unknown)} is neither recorded nor loaded: only those of Adam and Megatron's Muon are known"
         )
-    session.describe(place=where, facts=facts(session, gpt, optimizer, parameters, args), steps=planned)
+    session.describe(
+        place=where, facts=facts(session, gpt, optimizer, parameters, args), steps=planned, is_whole=args.train_iters is not None
+    )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
     session.optimizer = optimizer
     record_state(session, args.iteration, functools.partial(optimizer_state, session))
 
 
-def intended(args: Arguments) -> int:
-    """Return the planned last iteration: ``--train-iters``, or earlier with ``--exit-interval``."""
+def vocabulary(args: Arguments) -> int:
+    """Return the number of tokens without padding."""
+    if isinstance(args, OwnArguments):
+        return int(args.vocab_size)
+    from megatron.training import get_tokenizer  # not at the top: a loop of one's own may come without megatron.training
+
+    return int(get_tokenizer().vocab_size)
+
+
+def intended(session: TorchSession, args: Arguments) -> int:
+    """Return the planned last iteration: ``--train-iters``, or earlier with ``--exit-interval``; where it is unknown the last asked for."""
+    if args.train_iters is None:
+        return 1 + max(int(args.iteration), session.last_asked())
     if args.exit_interval:
         return int(min(args.train_iters, (args.iteration // args.exit_interval + 1) * args.exit_interval))
     return int(args.train_iters)
@@ -156,7 +168,7 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},
         "layers": layer_facts(typed, {id(parameter.model): parameter.whole.pieces for parameter in parameters}),
         "classes": sorted({type(module).__name__ for module in modules}),
-        "arguments": {name: str(value) for name, value in sorted(vars(args).items())},
+        "arguments": texts(args),
     }
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from megatron.core.num_microbatches_calculator import get_num_microbatches
-from megatron.training import get_args
 from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
@@ -29,6 +27,7 @@ from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
+from align_hooks.torch_side.run_arguments import get_args, num_micro_batches
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
@@ -148,7 +147,7 @@ class EndedStep:
             "loss": mean,
             "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
             "valid_tokens": int(total) if counted else None,
-            "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * get_num_microbatches(),
+            "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * num_micro_batches(),
             "grad_norm": norm,
             "squared": float(total_norms.squares(self.vectors[TOTAL]).sum()) if total_norms is not None else None,
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
@@ -192,7 +191,7 @@ class EndedStep:
             return None
         data, context = place["dp_size"], place["cp_size"]
         ranks = {AUXILIARY: data if IS_SCALED_BY_CP else data * context, PREDICTION: data * context}
-        divisor = get_num_microbatches()
+        divisor: float = num_micro_batches()
         if args.calculate_per_token_loss:
             if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:
                 return None

@@ -13,10 +13,9 @@ ranks and divides it by the micro-batches. :func:`objective` sees the result of 
 import functools
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from megatron.training import get_args
 
 from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
@@ -27,8 +26,9 @@ from align_hooks.torch_side import activations, state
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
-from align_hooks.torch_side.objects import Tensor
+from align_hooks.torch_side.objects import Optimizer, Scheduler, Tensor
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
+from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
@@ -36,40 +36,51 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    replays = session.replayed or session.replay is not None
-    with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
-        session.step = get_args().curr_iteration  # first, for replays need it
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    given = call.arguments
     try:
-        with session.recording.isolate_failures("the state that the step starts from"):
-            session.current = CurrentStep()
-            call = inspect.signature(wrapped).bind(*args, **kwargs)
-            around = functools.partial(guarded, functools.partial(forward_step, session), session)
-            call.arguments["forward_step_func"] = Wrapper(call.arguments["forward_step_func"], around)
-            args, kwargs = call.args, call.kwargs
-            keep_state(session, call.arguments)
-        activations.begin(session)
-        started = time.perf_counter()
-        result = wrapped(*args, **kwargs)
-        activations.end(session)
-        with session.recording.isolate_failures("the numbers of the step"):
-            seconds = time.perf_counter() - started
-            close(session, skipped=bool(result[SKIPPED]), seconds=seconds)
+        open_step(session, get_args().curr_iteration, given.get("optimizer"), given.get("opt_param_scheduler"))
+        given["forward_step_func"] = listening(session, given["forward_step_func"])
+        result = wrapped(*call.args, **call.kwargs)
+        close(session, skipped=bool(result[SKIPPED]))
     finally:
-        session.step = None
-        activations.end(session)
-        session.current = CurrentStep()
+        leave_step(session)
     return result
 
 
-def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
-    """Read the state at the step's start from the ``arguments`` of ``train_step``."""
+def open_step(session: TorchSession, number: int, optimizer: Optimizer, schedule: Scheduler) -> None:
+    """Begin a step: read the state that it starts from, and put its probes in place."""
+    replays = session.replayed or session.replay is not None
+    with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
+        session.step = number  # first, for replays need it
+    with session.recording.isolate_failures("the state that the step starts from"):
+        session.current = CurrentStep()
+        keep_state(session, optimizer, schedule)
+    activations.begin(session)
+    session.current.started = time.perf_counter()
+
+
+def leave_step(session: TorchSession) -> None:
+    """Forget the step under way."""
+    session.step = None
+    activations.end(session)
+    session.current = CurrentStep()
+
+
+def listening(session: TorchSession, forward_step_func: Function) -> Function:
+    """Return a loop's forward step function, which keeps what the model consumed and what its loss function returns."""
+    return Wrapper(forward_step_func, functools.partial(guarded, functools.partial(forward_step, session), session))
+
+
+def keep_state(session: TorchSession, optimizer: Optimizer, schedule: Scheduler) -> None:
+    """Read the state at the step's start."""
     if not session.recording.is_on:
         return
     session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with bypass_device_rewriting(session):
         if session.buffers is None:
             session.buffers = state.buffers_of(session.chunks)
-        session.current.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
+        session.current.state.update(state.at_step(optimizer, schedule))
         session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
 
 
@@ -145,8 +156,15 @@ def rerun(session: TorchSession, wrapped: Function, instance: Instance, args: Ar
     return go
 
 
-def close(session: TorchSession, *, skipped: bool, seconds: float) -> None:
-    """Record the step that just ended."""
+def close(session: TorchSession, *, skipped: bool) -> None:
+    """Record the step that just ended; ``skipped`` where its update was not made."""
+    activations.end(session)
+    with session.recording.isolate_failures("the numbers of the step"):
+        record(session, skipped=skipped, seconds=time.perf_counter() - session.current.started)
+
+
+def record(session: TorchSession, *, skipped: bool, seconds: float) -> None:
+    """Bring the numbers of the step to the host and record them."""
     step = session.step
     assert step is not None
     if session.recording.is_on and not session.current.update:

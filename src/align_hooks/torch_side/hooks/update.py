@@ -7,6 +7,7 @@ Patch point: ``step`` of the optimizer, which ``train_step`` calls. The learning
 import torch
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.torch_side.hooks import own_loop
 from align_hooks.torch_side.optimizer import leaf_optimizers
 from align_hooks.torch_side.session import TorchSession
 
@@ -14,7 +15,9 @@ from align_hooks.torch_side.session import TorchSession
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``MegatronOptimizer.step``, and keep its inputs and its norm before clipping."""
     if session.step is None or not session.recording.is_on:
-        return wrapped(*args, **kwargs)
+        result = wrapped(*args, **kwargs)
+        own_loop.end(session, instance, updated=bool(result[0]))
+        return result
     with session.recording.isolate_failures("the update"):
         groups = [group for leaf in leaf_optimizers(instance) for group in leaf.optimizer.param_groups if group["params"]]
         rates = [float(group["lr"]) for group in groups]
@@ -26,4 +29,5 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         if not clip and session.parameters is not None:  # Megatron takes no norm: this rank's part of our own
             session.current.update_norms, norm = session.parameters.counted_norms(), None
         session.current.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
+    own_loop.end(session, instance, updated=bool(result[0]))
     return result

@@ -1,0 +1,141 @@
+"""The steps of a training loop that is not Megatron-LM's, seen at what every loop on megatron.core calls.
+
+Patch points: ``get_megatron_optimizer``, which is given the model; the schedules of ``megatron.core.pipeline_parallel``, of which a call
+that is not ``forward_only`` begins a step; and the optimizer's ``step`` (:mod:`.update`), whose return ends it. Megatron-LM's own loop
+passes them inside ``train_step``, where a step is under way already.
+
+Steps are counted from ``iteration`` of the arguments (:mod:`align_hooks.torch_side.run_arguments`). A loop that states none starts with 0;
+as nothing says at which step it resumes, a run that resumes is refused.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from megatron.core.rerun_state_machine import RerunDataIterator
+
+from align_hooks.errors import RefusedRun
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.settings import PREFIX, Settings
+from align_hooks.torch_side.hooks.data import micro_batches
+from align_hooks.torch_side.hooks.model import prepare
+from align_hooks.torch_side.hooks.train_step import close, leave_step, listening, open_step
+from align_hooks.torch_side.optimizer import updates_made
+from align_hooks.torch_side.place import place
+from align_hooks.torch_side.refusals import refusals
+from align_hooks.torch_side.run_arguments import OwnArguments, are_stated, get_args, num_micro_batches, state
+from align_hooks.torch_side.session import BuiltModel, TorchSession
+from align_hooks.torch_side.structure import unwrap
+
+OF_ARGUMENTS = ("seed", "deterministic", "learning_rate")
+"""Settings that act through a loop's arguments."""
+
+
+def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``get_megatron_optimizer``, keep the model and what was built, and begin the session of a loop without arguments."""
+    made = wrapped(*args, **kwargs)
+    built = BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made)
+    session.built.append(built)
+    if not (are_stated() or session.begun):
+        arguments = configurations(built)
+        if why := [*without_effect(session.settings), *refusals(session.settings, lambda name: getattr(arguments, name, None))]:
+            raise RefusedRun("\n".join(why))
+        session.begin()
+    return made
+
+
+def without_effect(settings: Settings) -> list[str]:
+    """Return why settings cannot act on a loop without arguments, a line or none."""
+    asked = " and ".join(f"{PREFIX}{name.upper()}" for name in OF_ARGUMENTS if getattr(settings, name) not in (None, False))
+    return [f"{asked}: this training loop is not Megatron-LM's and has no arguments of its own; set it in the script"] if asked else []
+
+
+def configurations(built: BuiltModel, **stated: object) -> OwnArguments:
+    """Return the arguments that the configurations of a built model, its wrapper and its optimizer state."""
+    model, parts = unwrap(built.chunks[0]), (built.optimizer.config, getattr(built.chunks[0], "ddp_config", None))
+    return OwnArguments(model.config, *parts, vocab_size=model.vocab_size, iteration=0, consumed_train_samples=0, **stated)
+
+
+def scheduler(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
+    """Make an ``OptimizerParamScheduler``, and keep it beside its optimizer."""
+    wrapped(*args, **kwargs)
+    for built in session.built:
+        if built.optimizer is getattr(instance, "optimizer", None):
+            built.scheduler = instance
+
+
+def forward_backward(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call a schedule; where it trains outside of ``train_step`` it begins a step, or repeats the pass of one."""
+    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    given = call.arguments
+    if given.get("forward_only") or (session.step is not None and session.own_loop is None) or not (built := trained(session, given)):
+        return wrapped(*args, **kwargs)
+    if session.step is None:
+        begin(session, built, given)
+    elif session.current.attempt.losses:  # after a repetition that the rerun state machine asks for there are none
+        with session.recording.isolate_failures("the step"):
+            raise RefusedRun("this loop calls a schedule several times before an update; a step is recorded of one call")
+    given["forward_step_func"] = listening(session, given["forward_step_func"])
+    try:
+        return wrapped(*call.args, **call.kwargs)
+    except BaseException:
+        leave_step(session)
+        raise
+
+
+def trained(session: TorchSession, given: Mapping[str, object]) -> BuiltModel | None:
+    """Return the recorded model, where a schedule is given it; None for another model of the process."""
+    model = given["model"]
+    chunks = set(map(id, model if isinstance(model, list) else [model]))
+    built = next((built for built in session.built if chunks <= set(map(id, built.chunks))), None)
+    if built is None or session.own_loop not in (None, built):
+        session.say_once("this process trains several models: only the first that trains is recorded")
+        return None
+    return built
+
+
+def begin(session: TorchSession, built: BuiltModel, given: dict[str, object]) -> None:
+    """Open a step, and before the first step the run."""
+    if session.own_loop is None:
+        session.own_loop = built
+        session.patch_log.excuse("megatron.training")
+        with session.recording.isolate_failures("what the run is"), session.beginning():
+            if not are_stated():
+                if int(updates_made(built.optimizer)):
+                    raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
+                state(configurations(built, **of_call(given)))
+            if session.parameters is None:
+                prepare(session, list(built.chunks), built.optimizer)
+    args = get_args()
+    if hasattr(args, "micro_batches"):
+        args.micro_batches = given["num_microbatches"]
+    if session.replay is not None:
+        built.fed = built.fed or [recorded(session, args.micro_batch_size) for _ in built.chunks]
+        given["data_iterator"] = built.fed if isinstance(given["data_iterator"], list) else built.fed[0]
+    open_step(session, args.iteration + built.made, built.optimizer, built.scheduler)
+
+
+def of_call(given: Mapping[str, Any]) -> dict[str, object]:
+    """Return the arguments that a call of a schedule states."""
+    rows, count, ranks = given["micro_batch_size"], given["num_microbatches"], place()["dp_size"]
+    of_batch = {"micro_batch_size": rows, "micro_batches": count, "global_batch_size": rows * count * ranks}
+    return {"seq_length": given["seq_length"], "data_parallel_size": ranks, **of_batch}
+
+
+def recorded(session: TorchSession, rows: int) -> RerunDataIterator:
+    """Return an iterator over recorded micro-batches, of keys that Megatron-LM's data sets have."""
+    assert session.replay is not None
+    return RerunDataIterator(micro_batches(session, session.replay, rows, masks=False))
+
+
+def end(session: TorchSession, optimizer: Instance, *, updated: bool) -> None:
+    """Close the step, where the optimizer is that of the recorded model and no ``train_step`` is around."""
+    built = session.own_loop
+    if built is None or built.optimizer is not optimizer or session.step is None:
+        return
+    close(session, skipped=not updated)
+    built.made += 1
+    args = get_args()
+    if "consumed_train_samples" in vars(args) and isinstance(args, OwnArguments):
+        args.consumed_train_samples += args.micro_batch_size * args.data_parallel_size * num_micro_batches()
+    leave_step(session)
