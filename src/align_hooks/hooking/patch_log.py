@@ -165,10 +165,9 @@ class PatchLog:
         idle = [(name, hook) for name, hook in self.attached.items() if name in must and not self.calls[name]]
         return [*self.failed.values(), *never, *(f"hook {name!r}: attached to {hook.trigger}, never called" for name, hook in idle)]
 
-    def excuse(self, package: str) -> None:
-        """Expect no calls of hooks in a package, whose training loop does not run."""
-        hooks = {**self.pending, **self.attached}
-        self.excused |= {name for name, hook in hooks.items() if hook.trigger.startswith(f"{package}.")}
+    def excuse(self, *modules: str) -> None:
+        """Expect no calls of hooks in these modules, whose training loop does not run."""
+        self.excused |= {name for name, hook in {**self.pending, **self.attached}.items() if hook.trigger.startswith(modules)}
 
     def is_excused(self, hook: Hook) -> bool:
         """Return whether another trainer, or another class of model, runs than the one that a hook is for."""

@@ -68,17 +68,14 @@ FORWARD = {
 }
 """Hooks of the models that can be recorded, of which a run has one."""
 SCHEDULES = ("no_pipelining", "pipelining_without_interleaving", "pipelining_with_interleaving")
-OWN_LOOP = (
-    ("optimizer", "optimizer:get_megatron_optimizer", "optimizer", "knows what a loop that is not Megatron-LM's trains"),
-    ("scheduler", "optimizer_param_scheduler:OptimizerParamScheduler.__init__", "scheduler", "reads the scheduler's count of such a loop"),
-    (
-        "schedule",
-        f"pipeline_parallel.schedules:{','.join(f'forward_backward_{name}' for name in SCHEDULES)}",
-        "forward_backward",
-        "begins the steps of such a loop",
+OWN_LOOP = {
+    "scheduler": ("optimizer_param_scheduler:OptimizerParamScheduler.__init__", "knows the schedule of a loop that is not Megatron-LM's"),
+    "forward_backward": (
+        f"pipeline_parallel.schedules:{','.join(map('forward_backward_{}'.format, SCHEDULES))}",
+        "begins such a loop's steps",
     ),
-)
-"""Hooks of a loop that calls megatron.core itself: name, point, handler and why."""
+}
+"""Hooks of a loop that calls megatron.core itself: point and why."""
 _hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
@@ -188,9 +185,17 @@ HOOKS: tuple[Hook, ...] = (
         )
         for name, place in {"checkpoint": "training", "bridge_checkpoint": "bridge.training"}.items()
     ),
+    _megatron(
+        "optimizer",
+        "megatron.core.optimizer:get_megatron_optimizer",
+        asked=Settings.any_set,
+        handler="own_loop:optimizer",
+        why="knows what a loop that is not Megatron-LM's trains",
+        must_fire=False,
+    ),
     *(
-        _perhaps(name, f"megatron.core.{point}", asked=_training, handler=f"own_loop:{handler}", why=why)
-        for name, point, handler, why in OWN_LOOP
+        _perhaps(name, f"megatron.core.{point}", asked=_training, handler=f"own_loop:{name}", why=why)
+        for name, (point, why) in OWN_LOOP.items()
     ),
     _bridge(
         "bridge_config",

@@ -214,7 +214,8 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
     """Let Megatron's own attention work under ``--context-parallel-size``, which it leaves to Transformer Engine.
 
     A query's row of the scores needs every key and no other query. So the keys and values of all ranks are gathered, as Transformer
-    Engine does for ``--cp-comm-type all_gather``; Megatron's ``get_batch_on_this_cp_rank`` leaves this rank the mask rows of its queries.
+    Engine does for ``--cp-comm-type all_gather``; Megatron's ``get_batch_on_this_cp_rank`` leaves this rank the mask rows of its queries,
+    and where the batch has no mask, it is causal and made here.
     A sliding window stays refused: Megatron makes its mask from the number of queries.
 
     The sizes of latent attention's heads, ``k_channels`` and ``v_channels``, are accepted as by Transformer Engine's attention: the
@@ -238,8 +239,13 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
             session.override("latent attention", "Transformer Engine's", "Megatron's own with heads of these sizes", WHY)
             self.hidden_size_per_partition = v_channels * self.num_attention_heads_per_partition
 
-    def forward_rows(forward: Function, self: Module, query: Tensor, key: Tensor, value: Tensor, *args: object, **kwargs: object) -> Tensor:
-        return forward(self, query, _whole_sequence(key), _whole_sequence(value), *args, **kwargs)
+    def forward_rows(
+        forward: Function, self: Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, *args: object, **kwargs: object
+    ) -> Tensor:
+        keys = _whole_sequence(key)
+        if attention_mask is None and len(keys) > len(query):
+            attention_mask = _later_keys(len(keys))
+        return forward(self, query, keys, _whole_sequence(value), attention_mask, *args, **kwargs)
 
     session.patch_log.surround(module.DotProductAttention, "__init__", init_whole)
     session.patch_log.surround(module.DotProductAttention, "forward", forward_rows)
@@ -268,6 +274,16 @@ def _whole_sequence(part: Tensor) -> Tensor:
         return part
     chunks = gather_from_sequence_parallel_region(part, group=group).chunk(2 * ranks)
     return torch.cat([*chunks[::2], *reversed(chunks[1::2])])
+
+
+def _later_keys(length: int) -> Tensor:
+    """Return which keys of a sequence lie behind each query of this context-parallel rank, bool ``[1, 1, queries, keys]``."""
+    import torch
+    from megatron.core import parallel_state
+
+    rank, keys = parallel_state.get_context_parallel_rank(), torch.arange(length)
+    chunks = keys.chunk(2 * parallel_state.get_context_parallel_world_size())
+    return (keys > torch.cat([chunks[rank], chunks[-1 - rank]]).unsqueeze(1))[None, None]
 
 
 def install_engine(session: TorchSession, extensions: ModuleType) -> None:

@@ -32,9 +32,12 @@ class NotRecorded(RefusedRun, KeyError):
 
 
 class RecordedBatch(dict[str, torch.Tensor]):
-    """A recorded micro-batch, host tensors by name, whose error for a missing key lists the keys."""
+    """A recorded micro-batch, host tensors by name. A mask that is not recorded is causal, and made when it is read."""
 
     def __missing__(self, key: object) -> torch.Tensor:
+        if key == "attention_mask":
+            self[key] = causal_mask(*self["tokens"].shape)
+            return self[key]
         raise NotRecorded(
             f"ALIGN_HOOKS_REPLAY_BATCHES: forward_step reads {shown(repr(key))} of a batch, and recorded batches have {', '.join(self)}; "
             "have it read these where they are there, labels and loss_mask as they are"
@@ -63,11 +66,15 @@ def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bo
                 f"step {session.step} asked for a batch and {replay.source} is at step {step}: step N is only trained on step N"
             )
         batch = RecordedBatch({name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()})
-        if masks and "attention_mask" not in batch:
-            size = batch["tokens"].shape[1]
-            causal = torch.ones(size, size, dtype=torch.bool).triu(1)
-            batch["attention_mask"] = causal.expand(len(batch["tokens"]), 1, size, size).contiguous()  # it is broadcast from its memory
+        if masks:
+            batch["attention_mask"]  # read, and so made
         yield batch
     raise RecordError(
         f"{replay.source} ends with step {replay.steps[-1]}: nothing is left to replay; train for {replay.steps[-1] + 1} iterations"
     )
+
+
+def causal_mask(rows: int, length: int) -> torch.Tensor:
+    """Return a causal mask, bool ``[rows, 1, length, length]``, True where attention is forbidden."""
+    causal = torch.ones(length, length, dtype=torch.bool).triu(1)
+    return causal.expand(rows, 1, length, length).contiguous()  # Megatron broadcasts it from its memory

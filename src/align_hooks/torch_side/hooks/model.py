@@ -41,7 +41,7 @@ from align_hooks.torch_side.seeds import read_back
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.structure import unwrap
 
-BESIDE = ("mindspeed", "mindspeed_llm", "torch_npu", "transformer_engine", "apex", "flash_attn", "triton")
+BESIDE = ("megatron.bridge", "mindspeed", "mindspeed_llm", "torch_npu", "transformer_engine", "apex", "flash_attn", "triton")
 """Packages beside Megatron-LM that change numbers, by the names of their modules."""
 DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
 """Arguments with which the model draws random numbers."""

@@ -29,6 +29,8 @@ from align_hooks.torch_side.structure import unwrap
 
 OF_ARGUMENTS = ("seed", "deterministic", "learning_rate")
 """Settings that act through a loop's arguments."""
+OF_MEGATRON = ("megatron.training.", "megatron.core.rerun_state_machine")
+"""Modules, by the beginnings of their names, of which only Megatron-LM's own loop must call what is hooked."""
 
 
 def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -36,7 +38,8 @@ def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args
     made = wrapped(*args, **kwargs)
     built = BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made)
     session.built.append(built)
-    if not (are_stated() or session.begun):
+    if not are_stated():
+        session.patch_log.excuse(*OF_MEGATRON)
         arguments = configurations(built)
         if why := [*without_effect(session.settings), *refusals(session.settings, lambda name: getattr(arguments, name, None))]:
             raise RefusedRun("\n".join(why))
@@ -98,7 +101,7 @@ def begin(session: TorchSession, built: BuiltModel, given: dict[str, object]) ->
     """Open a step, and before the first step the run."""
     if session.own_loop is None:
         session.own_loop = built
-        session.patch_log.excuse("megatron.training")
+        session.patch_log.excuse(*OF_MEGATRON)
         with session.recording.isolate_failures("what the run is"), session.beginning():
             if not are_stated():
                 if int(updates_made(built.optimizer)):
