@@ -45,6 +45,9 @@ LLAMA = "llama"
 EMERGING_OPTIMIZERS = os.environ.get("EMERGING_OPTIMIZERS")
 """A checkout of Emerging-Optimizers, whose Muon Megatron builds: it has no release on the package index."""
 NO_EMERGING_OPTIMIZERS = "EMERGING_OPTIMIZERS names no checkout of Emerging-Optimizers (v0.2.0)"
+MEGATRON_BRIDGE = os.environ.get("MEGATRON_BRIDGE")
+"""A folder with Megatron-Bridge (0.6.2) and what it imports beside the environment's packages, which it does not move."""
+NO_MEGATRON_BRIDGE = "MEGATRON_BRIDGE names no folder with Megatron-Bridge (0.6.2) and its packages"
 STEPS = 3
 TIMEOUT = 900
 """Seconds after which a program of a test is taken for hung."""

@@ -64,9 +64,14 @@ def state(arguments: OwnArguments) -> None:
     _own[:] = [arguments]
 
 
+def are_parsed() -> bool:
+    """Return whether Megatron-LM's arguments were parsed."""
+    return getattr(sys.modules.get("megatron.training.global_vars"), "_GLOBAL_ARGS", None) is not None
+
+
 def are_stated() -> bool:
-    """Return whether the run's arguments are known: Megatron-LM's were parsed, or a loop's own were stated."""
-    return bool(_own) or getattr(sys.modules.get("megatron.training.global_vars"), "_GLOBAL_ARGS", None) is not None
+    """Return whether the run's arguments are known: Megatron-LM's, or a loop's own."""
+    return bool(_own) or are_parsed()
 
 
 def num_micro_batches() -> int:

@@ -21,9 +21,11 @@ PARTS = ("train", "model", "optimizer", "scheduler", "ddp", "rng", "validation",
 def config(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``runtime_config_update`` on a configuration to which the settings have been applied."""
     container = inspect.signature(wrapped).bind(*args, **kwargs).arguments["cfg"]
+    arguments = arguments_of(container)
+    state(arguments)
     session.begin()
     if session.begun:
-        apply(session, arguments_of(container))
+        apply(session, arguments)
         if session.settings.device == "cpu":
             use_local_layers(session, container.model)
     return wrapped(*args, **kwargs)

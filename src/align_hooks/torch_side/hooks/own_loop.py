@@ -23,7 +23,7 @@ from align_hooks.torch_side.hooks.train_step import close, leave_step, listening
 from align_hooks.torch_side.optimizer import updates_made
 from align_hooks.torch_side.place import place
 from align_hooks.torch_side.refusals import refusals
-from align_hooks.torch_side.run_arguments import OwnArguments, are_stated, get_args, num_micro_batches, state
+from align_hooks.torch_side.run_arguments import OwnArguments, are_parsed, are_stated, get_args, num_micro_batches, state
 from align_hooks.torch_side.session import BuiltModel, TorchSession
 from align_hooks.torch_side.structure import unwrap
 
@@ -38,8 +38,9 @@ def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args
     made = wrapped(*args, **kwargs)
     built = BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made)
     session.built.append(built)
-    if not are_stated():
+    if not are_parsed():
         session.patch_log.excuse(*OF_MEGATRON)
+    if not are_stated():
         arguments = configurations(built)
         if why := [*without_effect(session.settings), *refusals(session.settings, lambda name: getattr(arguments, name, None))]:
             raise RefusedRun("\n".join(why))
