@@ -125,7 +125,7 @@ def test_a_version_that_was_not_tried(made: Made) -> None:
     assert examination.ready == ["MindFormers"]
     assert examination.problems == tuple(  # a line a range of versions, not one a hook
         f"megatron-core: hooks were proven on megatron-core {supports}, found 0.42.0; install a version in that range"
-        for supports in (">=0.12,<0.20", ">=0.12,<0.17")
+        for supports in (">=0.12,<=0.20.0", ">=0.12,<0.17")
     )
 
 
@@ -163,7 +163,7 @@ def test_a_patch_point_that_is_not_there_is_named_with_its_hook(made: Made) -> N
     changed = {"megatron/core/optimizer/clip_grads.py": "", "megatron/training/arguments.py": ""}
     examination = examined(made(changed), **CPU)
     (problem,) = examination.problems  # clip_grads is only asked for with norms
-    assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<0.20"
+    assert problem == "hook 'arguments': megatron.training.arguments has no parse_args; run with a version inside >=0.12,<=0.20.0"
     assert "missing: arguments, norm" in "\n".join(lines(examination))
     everything = " ".join(" ".join(lines(examination, everything=True)).split())
     assert "norm: megatron.core.optimizer.clip_grads.get_grad_norm_fp32: not in its module, not asked for" in everything

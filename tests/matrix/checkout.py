@@ -17,11 +17,18 @@ class Failed(Exception):
     """A step of the proof that did not work out; its text is the row's gap."""
 
 
-def clone(repository: str, tag: str, where: Path) -> Path:
-    """A fresh work tree of a tag, alone in its parent; raises Failed where there is none."""
+def clone(repository: str, tag: str, where: Path, *, commit: str = "") -> Path:
+    """A fresh work tree of a tag, or of a commit of a branch, alone in its parent; raises Failed where there is none."""
     source = Path(repository).resolve().as_uri() if Path(repository).is_dir() else repository
-    command = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--depth", "1", "--branch", tag, source, where]
-    return _filled(where, command, f"git clone of {tag} failed")
+    quiet = ["git", "-c", "advice.detachedHead=false"]
+    if not commit:
+        return _filled(where, [*quiet, "clone", "--quiet", "--depth", "1", "--branch", tag, source, where], f"git clone of {tag} failed")
+    _filled(where, ["git", "init", "--quiet", where], "git init failed")
+    for command in (["fetch", "--quiet", "--depth", "1", source, commit], ["checkout", "--quiet", "FETCH_HEAD"]):
+        done = subprocess.run([*quiet, "-C", str(where), *command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"git {command[0]} of {commit} failed: {last_line(done.stderr)}")
+    return where
 
 
 def unpack(package: str, version: str, where: Path, scripts: Sequence[Path]) -> Path:

@@ -60,6 +60,8 @@ class Cell:
     change: Mapping[str, str] = field(default_factory=dict)
     layouts: Layouts = field(default_factory=lambda: LAYOUTS)
     wheel: bool = False
+    commit: str = ""
+    """Of the main branch, for a version that is not released."""
     gap: str = ""
 
 
@@ -90,6 +92,8 @@ WHEELS = ("0.17.1", "0.18.0", "0.18.2", "0.19.0", "0.19.2")
 OURS_FITS = "0.19"
 OF_A_TAG = ("pretrain_gpt.py", "gpt_builders.py", "model_provider.py")
 PYTHONS = ("3.10", "3.11", "3.12")
+UNRELEASED = {"0.20.0@main": "d98e8a64ddf34856e74b24714e3bedb2f5a39553"}
+"""Cells of the main branch, and the commit that was tried."""
 GAPS = {
     **dict.fromkeys(("0.18.2@3.10", "0.18.2@3.11", "0.19.0@3.10", "0.19.0@3.11"), "cannot import name 'override' from 'typing'"),
     "0.17.1@wheel": "No module named 'megatron.legacy'",
@@ -106,6 +110,7 @@ def _cells() -> dict[str, Cell]:
                 name = f"{version}@{python}"
                 packages = PACKAGES if python != OURS else RELEASES[version].packages
                 cells[name] = replace(RELEASES[version], python=python, packages=packages, layouts={}, gap=GAPS.get(name, ""))
+    cells |= {name: Cell(commit=commit) for name, commit in UNRELEASED.items()}
     for version in WHEELS:
         cells[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
     return cells
@@ -129,7 +134,7 @@ def train_and_judge(name: str, repository: str, reference: Path, result: Result)
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
     cell, where, corpus = CELLS[name], BUILD / name, reference.parent / "corpus"
     python = environment(cell.python, cell.packages, BUILD / f"python{cell.python}")
-    source = obtained(result["version"], repository, where / "checkout", wheel=cell.wheel)
+    source = obtained(result["version"], repository, where / "checkout", wheel=cell.wheel, commit=cell.commit)
     before = digests(source)
     result["packages"] = versions(python, NUMBERS) | ({} if cell.wheel else {"Megatron-LM": git(source, "rev-parse", "HEAD")})
     script = source / "pretrain_gpt.py"
@@ -152,10 +157,10 @@ def train_and_judge(name: str, repository: str, reference: Path, result: Result)
     conclude(result, judged, proofs | {"unedited": digests(source) == before})
 
 
-def obtained(version: str, repository: str, where: Path, *, wheel: bool) -> Path:
+def obtained(version: str, repository: str, where: Path, *, wheel: bool, commit: str) -> Path:
     """A version's source with a ``pretrain_gpt.py``, which no wheel ships: ours fits 0.19, for older wheels it is the tag's."""
     if not wheel:
-        return clone(repository, f"core_v{version}", where)
+        return clone(repository, f"core_v{version}", where, commit=commit)
     scripts = [SCRIPT]
     if version < OURS_FITS:
         tag = clone(repository, f"core_v{version}", where.parents[1] / f"{version}@scripts" / "checkout")

@@ -54,10 +54,15 @@ def row(result: Result) -> str:
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
+OTHER_THAN_RELEASES = {"wheel": ", wheel", "main": ", main branch of August 2026"}
+"""What a cell is of, by the end of its command, where it is not a checkout of a tag."""
+
+
 def script(command: str) -> str:
     """Whose script was run, where it is not the version's own (``1.6.0:1.9.0``: of 1.6.0 on 1.9.0), or that it is a wheel."""
-    if command.endswith("@wheel"):
-        return ", wheel"
+    for kind, words in OTHER_THAN_RELEASES.items():
+        if command.endswith(f"@{kind}"):
+            return words
     pair = command.split()[-1].partition("@")[0].split(":")
     if "/mindspeed.py" in command:
         return ", " + ", ".join(pair[1:])

@@ -52,6 +52,22 @@ def test_fed_by_megatron_it_is_aligned(real_corpus: Path) -> None:
     frameworks.aligned(megatron, fed)
 
 
+def test_a_forward_pass_that_overrides_megatrons_is_seen(reference: Run) -> None:
+    frameworks.aligned(reference.path, frameworks.recorded(own, variations="own forward", **frameworks.fed_by(reference.path)))
+
+
+def test_a_step_without_an_update_is_said_and_not_taken_for_a_part_of_the_next(real_corpus: Path) -> None:
+    done = frameworks.kept(own, variations="left", RUN="run", LOCAL_NORMS="all")
+    assert "step 0 (iteration 1) made no update" in done.ours
+    assert open_run(done.run).steps == [1, 2]
+
+
+def test_a_batch_that_is_no_dictionary_is_named_under_a_replay(tmp_path: Path, reference: Run) -> None:
+    done = own(tmp_path, variations="object", **frameworks.fed_by(reference.path))
+    assert done.code != 0
+    assert "forward_step reads '.to' of a batch, and recorded batches have tokens" in done.output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["tp2", "pp2", "dp2"])
 def test_on_two_ranks_it_is_aligned_with_one(reference: Run, layout: str) -> None:

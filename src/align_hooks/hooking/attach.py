@@ -10,8 +10,8 @@ import importlib.metadata
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
+from types import ModuleType, SimpleNamespace
+from typing import Protocol, cast
 
 import wrapt
 from packaging.specifiers import SpecifierSet
@@ -97,6 +97,13 @@ def _on_import(hook: Hook, session: Attached, late: bool, module: ModuleType) ->
     log.attached[hook.name] = hook
     for next_one in [other for other in log.pending.values() if other.behind == hook.name]:
         _register(next_one, session)
+
+
+def attach_to(hook: Hook, session: Attached, owner: type, name: str) -> None:
+    """Attach a hook, once more, to a method of a class that overrides its target."""
+    if name in vars(owner) and not any(change.owner is owner and change.name == name for change in session.patch_log.journal):
+        module = cast("ModuleType", SimpleNamespace(__name__=owner.__module__, **{owner.__name__: owner}))
+        session.patch_log.wrap(hook, module, f"{owner.__name__}.{name}", functools.partial(_around, hook, session), rebind=False)
 
 
 def _around(hook: Hook, session: Attached, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -10,9 +10,8 @@ from align_hooks.quantities.registry import KINDS
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.settings import Settings
 
-CORE = ">=0.12,<0.20"
+CORE = ">=0.12,<=0.20.0"
 LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
-BRIDGE = ">=0.6,<0.7"
 TORCH = ">=2.4,<2.14"
 _INSTALL = "align_hooks.torch_side.rehearsal:install"
 
@@ -70,6 +69,10 @@ FORWARD = {
 SCHEDULES = ("no_pipelining", "pipelining_without_interleaving", "pipelining_with_interleaving")
 OWN_LOOP = {
     "scheduler": ("optimizer_param_scheduler:OptimizerParamScheduler.__init__", "knows the schedule of a loop that is not Megatron-LM's"),
+    "zero_grad_buffer": (
+        "distributed.distributed_data_parallel:DistributedDataParallel.zero_grad_buffer",
+        "ends a step of such a loop that makes no update",
+    ),
     "forward_backward": (
         f"pipeline_parallel.schedules:{','.join(map('forward_backward_{}'.format, SCHEDULES))}",
         "begins such a loop's steps",
@@ -80,7 +83,7 @@ _hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
 _perhaps = functools.partial(_in_step, must_fire=False)
-_bridge = functools.partial(_hook, package="megatron-bridge", supports=BRIDGE, must_fire=False)
+_bridge = functools.partial(_hook, package="megatron-bridge", supports="", must_fire=False)
 _mindspeed = _hook(
     "mindspeed",
     "mindspeed.patch_utils",

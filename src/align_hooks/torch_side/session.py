@@ -62,6 +62,8 @@ class ForwardBackward:
     """The number of forward passes by router, with gradients or without."""
     random: list[dict[str, str]] = field(default_factory=list)
     """Digests of the generators' states at the start of each forward pass."""
+    calls: int = 0
+    """The number of calls of a schedule, in a loop that is not Megatron-LM's."""
     tokens: TokenDigest | None = None
     """The digest of the tokens; None before the first micro-batch."""
 

@@ -6,6 +6,10 @@ nothing is trained. Its steps are seen as those of every loop on megatron.core (
 
 import inspect
 
+from packaging.specifiers import SpecifierSet
+
+from align_hooks.errors import RefusedRun
+from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.hooks.arguments import apply
@@ -14,12 +18,15 @@ from align_hooks.torch_side.objects import Config
 from align_hooks.torch_side.run_arguments import OwnArguments, state
 from align_hooks.torch_side.session import TorchSession
 
+TRIED = ">=0.6,<0.7"
+"""Versions of Megatron-Bridge."""
 PARTS = ("train", "model", "optimizer", "scheduler", "ddp", "rng", "validation", "dist", "dataset", "checkpoint")
 """The members of a ``ConfigContainer`` in which an argument is looked for, the first first."""
 
 
 def config(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``runtime_config_update`` on a configuration to which the settings have been applied."""
+    refuse_untried()
     container = inspect.signature(wrapped).bind(*args, **kwargs).arguments["cfg"]
     arguments = arguments_of(container)
     state(arguments)
@@ -29,6 +36,12 @@ def config(session: TorchSession, wrapped: Function, instance: Instance, args: A
         if session.settings.device == "cpu":
             use_local_layers(session, container.model)
     return wrapped(*args, **kwargs)
+
+
+def refuse_untried() -> None:
+    """Refuse a Megatron-Bridge that was not tried; here, as other trainers import its modules and train by loops of their own."""
+    if (version := installed_version("megatron-bridge")) not in SpecifierSet(TRIED):
+        raise RefusedRun(f"Megatron-Bridge {version} was not tried, {TRIED} was: use such a version, or unset the variables")
 
 
 def use_local_layers(session: TorchSession, model: Config) -> None:

@@ -24,8 +24,8 @@ DTYPES = {
 }
 
 
-class NotRecorded(RefusedRun, KeyError):
-    """A ``forward_step`` reads a key that no recorded batch has; a KeyError, since scripts may try several keys."""
+class NotRecorded(RefusedRun, KeyError, AttributeError):
+    """A ``forward_step`` reads what no recorded batch has; a KeyError and an AttributeError, since scripts may try several keys."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -42,6 +42,11 @@ class RecordedBatch(dict[str, torch.Tensor]):
             f"ALIGN_HOOKS_REPLAY_BATCHES: forward_step reads {shown(repr(key))} of a batch, and recorded batches have {', '.join(self)}; "
             "have it read these where they are there, labels and loss_mask as they are"
         )
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.__missing__(f".{name}")  # batches of some loops are objects
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)

@@ -13,6 +13,7 @@ import inspect
 
 import torch
 
+from align_hooks.hooking.attach import attach_to
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
@@ -35,6 +36,8 @@ ARGUMENTS = {
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``GPTModel.forward`` after digesting its tokens and, on steps whose batch is wanted, copying its inputs to the host."""
+    if session.own_loop is not None and not any(module is instance for module in session.chunks):
+        return wrapped(*args, **kwargs)  # a reference model inside a forward step
     if session.step is not None and session.made == 0:
         nothing: set[str] = set()
         names = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
@@ -61,6 +64,17 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             if seen.keep_losses(output):
                 output.register_hook(functools.partial(weigh, session, seen))
     return output
+
+
+def see_overrides(session: TorchSession) -> None:
+    """Attach to the ``forward`` of classes that override that of a hooked model and do not call it."""
+    hooks = session.patch_log.attached.values()
+    hook = next((hook for hook in hooks if hook.handler == f"{__name__}:wrap"), None)
+    for kind in {type(chunk) for chunk in session.chunks} if hook is not None else ():
+        owner = next(base for base in kind.__mro__ if "forward" in vars(base))
+        names = getattr(getattr(vars(owner)["forward"], "__code__", None), "co_names", ())
+        if "super" not in names and hook is not None:
+            attach_to(hook, session, owner, "forward")
 
 
 def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> None:

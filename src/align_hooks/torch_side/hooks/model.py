@@ -22,6 +22,7 @@ from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
 from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.fully_sharded import install_main_weights
+from align_hooks.torch_side.hooks.forward import see_overrides
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.optimizer import (
@@ -64,6 +65,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         parameters = parameters_of(model, vocabulary(args), where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
         session.model_config = model_facts(gpt, parameters, args)
     session.parameters, session.place, session.chunks = parameters, where, tuple(map(unwrap, model))
+    see_overrides(session)
     session.routers = routers_of(session.chunks, parameters)
     refuse_unrouted(session)
     if are_captured() and session.settings.run is not None:

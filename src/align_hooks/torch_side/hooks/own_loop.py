@@ -9,9 +9,11 @@ as nothing says at which step it resumes, a run that resumes is refused.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 
 from align_hooks.errors import RefusedRun
@@ -20,7 +22,8 @@ from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.hooks.data import micro_batches
 from align_hooks.torch_side.hooks.model import prepare
 from align_hooks.torch_side.hooks.train_step import close, leave_step, listening, open_step
-from align_hooks.torch_side.optimizer import updates_made
+from align_hooks.torch_side.objects import Module
+from align_hooks.torch_side.optimizer import chain, updates_made
 from align_hooks.torch_side.place import place
 from align_hooks.torch_side.refusals import refusals
 from align_hooks.torch_side.run_arguments import OwnArguments, are_parsed, are_stated, get_args, num_micro_batches, state
@@ -34,16 +37,17 @@ OF_MEGATRON = ("megatron.training.", "megatron.core.rerun_state_machine")
 
 
 def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``get_megatron_optimizer``, keep the model and what was built, and begin the session of a loop without arguments."""
+    """Call ``get_megatron_optimizer``, keep the model and what was built, and begin the session of a loop that parses no arguments."""
     made = wrapped(*args, **kwargs)
     built = BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made)
     session.built.append(built)
     if not are_parsed():
         session.patch_log.excuse(*OF_MEGATRON)
-    if not are_stated():
+    if not (session.begun if are_parsed() else are_stated()):
         arguments = configurations(built)
         if why := [*without_effect(session.settings), *refusals(session.settings, lambda name: getattr(arguments, name, None))]:
             raise RefusedRun("\n".join(why))
+        place_by_groups(session)
         session.begin()
     return made
 
@@ -54,10 +58,20 @@ def without_effect(settings: Settings) -> list[str]:
     return [f"{asked}: this training loop is not Megatron-LM's and has no arguments of its own; set it in the script"] if asked else []
 
 
+def place_by_groups(session: TorchSession) -> None:
+    """Take rank and size of the job from torch, for a launcher that sets their variables after the framework's import."""
+    if torch.distributed.is_initialized() and not session.begun:
+        rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        session.launch = session.recording.launch = replace(session.launch, rank=rank, world_size=size)
+
+
 def configurations(built: BuiltModel, **stated: object) -> OwnArguments:
-    """Return the arguments that the configurations of a built model, its wrapper and its optimizer state."""
-    model, parts = unwrap(built.chunks[0]), (built.optimizer.config, getattr(built.chunks[0], "ddp_config", None))
-    return OwnArguments(model.config, *parts, vocab_size=model.vocab_size, iteration=0, consumed_train_samples=0, **stated)
+    """Return the arguments that a loop parsed, if any, and that the configurations of model, optimizer and wrapper state."""
+    model, chunk = unwrap(built.chunks[0]), built.chunks[0]
+    parts = (model.config, getattr(built.optimizer, "config", None), getattr(chunk, "ddp_config", None))
+    parsed = [get_args()] if are_parsed() else []
+    stated |= {"vocab_size": getattr(model.config, "vocab_size", None) or getattr(model, "vocab_size", None)}
+    return OwnArguments(*parsed, *parts, iteration=0, consumed_train_samples=0, use_rope_scaling=None, **stated)
 
 
 def scheduler(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
@@ -76,9 +90,10 @@ def forward_backward(session: TorchSession, wrapped: Function, instance: Instanc
         return wrapped(*args, **kwargs)
     if session.step is None:
         begin(session, built, given)
-    elif session.current.attempt.losses:  # after a repetition that the rerun state machine asks for there are none
+    elif session.current.attempt.calls:  # 0 after the rerun state machine asked for a repetition
         with session.recording.isolate_failures("the step"):
             raise RefusedRun("this loop calls a schedule several times before an update; a step is recorded of one call")
+    session.current.attempt.calls += 1
     given["forward_step_func"] = listening(session, given["forward_step_func"])
     try:
         return wrapped(*call.args, **call.kwargs)
@@ -90,25 +105,30 @@ def forward_backward(session: TorchSession, wrapped: Function, instance: Instanc
 def trained(session: TorchSession, given: Mapping[str, object]) -> BuiltModel | None:
     """Return the recorded model, where a schedule is given it; None for another model of the process."""
     model = given["model"]
-    chunks = set(map(id, model if isinstance(model, list) else [model]))
-    built = next((built for built in session.built if chunks <= set(map(id, built.chunks))), None)
-    if built is None or session.own_loop not in (None, built):
+    chunks = identities(model if isinstance(model, list) else [model])
+    built = next((built for built in session.built if chunks <= identities(built.chunks)), None)
+    if built is None:
+        session.say_once("a model trains whose optimizer get_megatron_optimizer did not make: it is not recorded")
+    elif session.own_loop not in (None, built):
         session.say_once("this process trains several models: only the first that trains is recorded")
         return None
     return built
 
 
-def begin(session: TorchSession, built: BuiltModel, given: dict[str, object]) -> None:
+def identities(chunks: Iterable[Module]) -> set[int]:
+    """Return the ids of chunks without their wrappers, of which a loop may have some of its own."""
+    return {id(unwrap(chunk)) for chunk in chunks}
+
+
+def begin(session: TorchSession, built: BuiltModel, given: dict[str, Any]) -> None:
     """Open a step, and before the first step the run."""
     if session.own_loop is None:
         session.own_loop = built
         session.patch_log.excuse(*OF_MEGATRON)
-        with session.recording.isolate_failures("what the run is"), session.beginning():
-            if not are_stated():
-                if int(updates_made(built.optimizer)):
-                    raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
+        if session.parameters is None:  # Megatron-Bridge is prepared once it has set up
+            with session.recording.isolate_failures("what the run is"), session.beginning():
+                refuse(built, given)
                 state(configurations(built, **of_call(given)))
-            if session.parameters is None:
                 prepare(session, list(built.chunks), built.optimizer)
     args = get_args()
     if hasattr(args, "micro_batches"):
@@ -117,6 +137,16 @@ def begin(session: TorchSession, built: BuiltModel, given: dict[str, object]) ->
         built.fed = built.fed or [recorded(session, args.micro_batch_size) for _ in built.chunks]
         given["data_iterator"] = built.fed if isinstance(given["data_iterator"], list) else built.fed[0]
     open_step(session, args.iteration + built.made, built.optimizer, built.scheduler)
+
+
+def refuse(built: BuiltModel, given: Mapping[str, Any]) -> None:
+    """Refuse what a loop does not say, or says otherwise than the schedules take it."""
+    if int(updates_made(built.optimizer)):
+        raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
+    if given["seq_length"] <= 1:
+        raise RefusedRun("this loop tells its schedule of rows of one token, as those of its batches differ: that was not tried")
+    if place()["cp_size"] > 1:
+        raise RefusedRun("context parallelism in a loop of one's own: each has its own way to share losses; use one context-parallel rank")
 
 
 def of_call(given: Mapping[str, Any]) -> dict[str, object]:
@@ -135,11 +165,28 @@ def recorded(session: TorchSession, rows: int) -> RerunDataIterator:
 def end(session: TorchSession, optimizer: Instance, *, updated: bool) -> None:
     """Close the step, where the optimizer is that of the recorded model and no ``train_step`` is around."""
     built = session.own_loop
-    if built is None or built.optimizer is not optimizer or session.step is None:
+    if built is None or session.step is None or not set(map(id, chain(built.optimizer))) & set(map(id, chain(optimizer))):
         return
+    if optimizer is not built.optimizer:  # in 0.16 Muon's, around Adam's
+        with session.recording.isolate_failures("the step"):
+            raise RefusedRun("this optimizer was put together of several that get_megatron_optimizer made; it is not recorded")
     close(session, skipped=not updated)
-    built.made += 1
+    leave(session, built)
+
+
+def zero_grad_buffer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Clear the gradients of a chunk; a step that is still open then was left without an update."""
+    built = session.own_loop
+    if built is not None and session.step is not None and session.current.attempt.calls and instance in built.chunks:
+        close(session, skipped=True)
+        leave(session, built)
+    return wrapped(*args, **kwargs)
+
+
+def leave(session: TorchSession, built: BuiltModel) -> None:
+    """Count the step that ended."""
     args = get_args()
+    built.made += 1
     if "consumed_train_samples" in vars(args) and isinstance(args, OwnArguments):
         args.consumed_train_samples += args.micro_batch_size * args.data_parallel_size * num_micro_batches()
     leave_step(session)

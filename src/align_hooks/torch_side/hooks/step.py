@@ -146,7 +146,8 @@ class EndedStep:
             "step": self.step,
             "loss": mean,
             "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
-            "valid_tokens": int(total) if counted else None,
+            # a loop of one's own may return its mean and a 1
+            "valid_tokens": int(total) if counted and not (session.own_loop is not None and total <= len(losses)) else None,
             "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * num_micro_batches(),
             "grad_norm": norm,
             "squared": float(total_norms.squares(self.vectors[TOTAL]).sum()) if total_norms is not None else None,

@@ -150,8 +150,9 @@ def objective(session: TorchSession, wrapped: Function, instance: Instance, args
 
 def rerun(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``RerunStateMachine.should_run_forward_backward``; a repeated attempt replaces the first."""
+    begins = instance.state.name == "NOT_RUNNING_YET"
     go = wrapped(*args, **kwargs)
-    if go:
+    if go and not begins:
         session.current.repeat()
     return go
 
