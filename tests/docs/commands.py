@@ -46,6 +46,7 @@ ROWS = (
     Row("docs/noise.md", (*PAIR, "trained"), trains=True),
     Row("docs/optimizer.md", PAIR, trains=True),
     Row("docs/own_forward_step.md", (*PAIR, "own_script"), trains=True),
+    Row("docs/own_loop.md"),
     Row("docs/prove.md"),
     Row("docs/python.md"),
     Row("docs/quick_start.md", PAIR, trains=True),
@@ -78,6 +79,10 @@ NOT_RUN = {
     "docs/mindspeed.md": {
         "ALIGN_HOOKS_RUN=runs/mindspeed": "needs MindSpeed and an NPU",
         "MASTER_ADDR=": "needs MindSpeed and an NPU; tests/test_launch_examples.py starts the script with stand-ins",
+    },
+    "docs/own_loop.md": {
+        "ALIGN_HOOKS_RUN=": "needs Megatron-Bridge; tests/real/test_bridge.py trains it",
+        "align-hooks compare": "of what Megatron-Bridge records; tests/real/test_bridge.py compares it",
     },
     "docs/prove.md": {"align-hooks prove": "needs eight devices; tests/real/test_prove.py proves jobs of one rank and of two"},
     "docs/python.md": {"python - <<": "follow each other in one interpreter; tests/docs/test_python.py runs them"},

@@ -47,7 +47,9 @@ def made(tmp_path: Path) -> Made:
         root, targets = tmp_path / "packages", {}
         for hook in (*TORCH_HOOKS, *MS_HOOKS):
             targets.setdefault(f"{hook.trigger.replace('.', '/')}", []).extend(hook.targets)
-        files = {f"{name}.py": _module(of_file) for name, of_file in targets.items() if f"{name}/__init__.py" not in VERSIONS}
+        packages = {name for name in targets if any(other.startswith(f"{name}/") for other in targets)}
+        paths = {name: f"{name}/__init__.py" if name in packages else f"{name}.py" for name in targets}
+        files = {paths[name]: _module(of_file) for name, of_file in targets.items() if f"{name}/__init__.py" not in VERSIONS}
         files |= VERSIONS | (changed or {})
         for name, text in files.items():
             if not name.startswith(without or ("nothing",)):

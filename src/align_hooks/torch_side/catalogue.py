@@ -179,14 +179,17 @@ HOOKS: tuple[Hook, ...] = (
         why="sees of which gradients the global norm is taken",
     ),
     *(
-        _perhaps(
+        at(
             name,
-            f"megatron.{place}.checkpointing:save_checkpoint",
+            f"{package}.checkpointing:save_checkpoint",
             asked=_recorded,
             handler="checkpoint:wrap",
             why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
         )
-        for name, place in {"checkpoint": "training", "bridge_checkpoint": "bridge.training"}.items()
+        for name, at, package in (
+            ("checkpoint", _perhaps, "megatron.training"),
+            ("bridge_checkpoint", functools.partial(_bridge, in_step=True), "megatron.bridge.training"),
+        )
     ),
     _megatron(
         "optimizer",
