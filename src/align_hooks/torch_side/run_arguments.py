@@ -69,9 +69,9 @@ def are_parsed() -> bool:
     return getattr(sys.modules.get("megatron.training.global_vars"), "_GLOBAL_ARGS", None) is not None
 
 
-def are_stated() -> bool:
-    """Return whether the run's arguments are known: Megatron-LM's, or a loop's own."""
-    return bool(_own) or are_parsed()
+def are_own() -> bool:
+    """Return whether a loop's own arguments are those of the run."""
+    return bool(_own)
 
 
 def num_micro_batches() -> int:

@@ -25,9 +25,11 @@ PARTS = ("train", "model", "optimizer", "scheduler", "ddp", "rng", "validation",
 
 
 def config(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``runtime_config_update`` on a configuration to which the settings have been applied."""
-    refuse_untried()
+    """Call ``runtime_config_update`` on a configuration to which the settings have been applied, unless it only evaluates."""
     container = inspect.signature(wrapped).bind(*args, **kwargs).arguments["cfg"]
+    if getattr(container.validation, "skip_train", False):
+        return wrapped(*args, **kwargs)
+    refuse_untried()
     arguments = arguments_of(container)
     state(arguments)
     session.begin()
@@ -55,7 +57,7 @@ def use_local_layers(session: TorchSession, model: Config) -> None:
 def setup(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``setup``, load weights, describe the run and record the initial weights."""
     built = wrapped(*args, **kwargs)
-    if built.optimizer is not None:  # None where it only evaluates
+    if session.begun and built.optimizer is not None:
         with session.recording.isolate_failures("what the run is"), session.beginning():
             container, progress = built.state.cfg, built.state.train_state
             state(arguments_of(container, progress, iteration=progress.step, data_parallel_size=container.data_parallel_size))

@@ -26,7 +26,7 @@ from align_hooks.torch_side.objects import Module
 from align_hooks.torch_side.optimizer import chain, updates_made
 from align_hooks.torch_side.place import place
 from align_hooks.torch_side.refusals import refusals
-from align_hooks.torch_side.run_arguments import OwnArguments, are_parsed, are_stated, get_args, num_micro_batches, state
+from align_hooks.torch_side.run_arguments import OwnArguments, are_own, are_parsed, get_args, num_micro_batches, state
 from align_hooks.torch_side.session import BuiltModel, TorchSession
 from align_hooks.torch_side.structure import unwrap
 
@@ -37,32 +37,21 @@ OF_MEGATRON = ("megatron.training.", "megatron.core.rerun_state_machine")
 
 
 def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``get_megatron_optimizer``, keep the model and what was built, and begin the session of a loop that parses no arguments."""
+    """Call ``get_megatron_optimizer``, keep model and optimizer, and refuse settings that act through arguments where there are none."""
     made = wrapped(*args, **kwargs)
-    built = BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made)
-    session.built.append(built)
+    session.built.append(BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made))
     if not are_parsed():
         session.patch_log.excuse(*OF_MEGATRON)
-    if not (session.begun if are_parsed() else are_stated()):
-        arguments = configurations(built)
-        if why := [*without_effect(session.settings), *refusals(session.settings, lambda name: getattr(arguments, name, None))]:
-            raise RefusedRun("\n".join(why))
-        place_by_groups(session)
-        session.begin()
+    if not (are_parsed() or are_own()):
+        refuse_without_effect(session.settings)
     return made
 
 
-def without_effect(settings: Settings) -> list[str]:
-    """Return why settings cannot act on a loop without arguments, a line or none."""
+def refuse_without_effect(settings: Settings) -> None:
+    """Refuse settings that act through a loop's arguments."""
     asked = " and ".join(f"{PREFIX}{name.upper()}" for name in OF_ARGUMENTS if getattr(settings, name) not in (None, False))
-    return [f"{asked}: this training loop is not Megatron-LM's and has no arguments of its own; set it in the script"] if asked else []
-
-
-def place_by_groups(session: TorchSession) -> None:
-    """Take rank and size of the job from torch, for a launcher that sets their variables after the framework's import."""
-    if torch.distributed.is_initialized() and not session.begun:
-        rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        session.launch = session.recording.launch = replace(session.launch, rank=rank, world_size=size)
+    if asked:
+        raise RefusedRun(f"{asked}: this training loop is not Megatron-LM's and has no arguments of its own; set it in the script")
 
 
 def configurations(built: BuiltModel, **stated: object) -> OwnArguments:
@@ -125,9 +114,11 @@ def begin(session: TorchSession, built: BuiltModel, given: dict[str, Any]) -> No
     if session.own_loop is None:
         session.own_loop = built
         session.patch_log.excuse(*OF_MEGATRON)
-        if session.parameters is None:  # Megatron-Bridge is prepared once it has set up
-            with session.recording.isolate_failures("what the run is"), session.beginning():
-                refuse(built, given)
+        with session.recording.isolate_failures("what the run is"), session.beginning():
+            if not session.begun:
+                begin_session(session)
+            if not are_own():  # those of Megatron-Bridge are there before
+                refuse(session.settings, built, given)
                 state(configurations(built, **of_call(given)))
                 prepare(session, list(built.chunks), built.optimizer)
     args = get_args()
@@ -139,8 +130,20 @@ def begin(session: TorchSession, built: BuiltModel, given: dict[str, Any]) -> No
     open_step(session, args.iteration + built.made, built.optimizer, built.scheduler)
 
 
-def refuse(built: BuiltModel, given: Mapping[str, Any]) -> None:
-    """Refuse what a loop does not say, or says otherwise than the schedules take it."""
+def begin_session(session: TorchSession) -> None:
+    """Begin the session of a loop that parsed no arguments; its launcher may have set rank and size after the framework's import."""
+    refuse_without_effect(session.settings)
+    if torch.distributed.is_initialized():
+        rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        session.launch = session.recording.launch = replace(session.launch, rank=rank, world_size=size)
+    session.begin()
+
+
+def refuse(settings: Settings, built: BuiltModel, given: Mapping[str, Any]) -> None:
+    """Refuse what the configurations ask for and cannot be read, and what a loop does not say, or says otherwise than schedules take it."""
+    arguments = configurations(built)
+    if why := list(refusals(settings, lambda name: getattr(arguments, name, None))):
+        raise RefusedRun("\n".join(why))
     if int(updates_made(built.optimizer)):
         raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
     if given["seq_length"] <= 1:
