@@ -73,9 +73,11 @@ def scheduler(session: TorchSession, wrapped: Function, instance: Instance, args
 
 def forward_backward(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call a schedule; where it trains outside of ``train_step`` it begins a step, or repeats the pass of one."""
+    if session.step is not None and session.own_loop is None:  # inside of Megatron-LM's own
+        return wrapped(*args, **kwargs)
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     given = call.arguments
-    if given.get("forward_only") or (session.step is not None and session.own_loop is None) or not (built := trained(session, given)):
+    if given.get("forward_only") or (built := trained(session, given)) is None:
         return wrapped(*args, **kwargs)
     if session.step is None:
         begin(session, built, given)
