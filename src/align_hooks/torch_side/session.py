@@ -50,6 +50,8 @@ class ForwardBackward:
     """By model chunk, under the stage's own number of the chunk."""
     losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     """The loss function's results, a micro-batch each: a sum of losses and the number of counted tokens, or a mean and None."""
+    sums: dict[int, Tensor] = field(default_factory=dict)
+    """Index of a loss to what its loss function summed over context-parallel ranks, ``[2, elements]``, before and after."""
     objectives: list[Tensor] = field(default_factory=list)
     """The part of each loss that was differentiated."""
     terms: dict[str, Tensor] = field(default_factory=dict)

@@ -100,6 +100,8 @@ class Training(Struct, frozen=True):
     sequence_length: Json = None
     train_steps: Json = None
     per_token_loss: bool | None = None
+    mean_over_sequence: bool | None = None
+    """Whether a mean of losses is over all context-parallel ranks of a sequence, and not over each rank's own tokens."""
     compute_type: str | None = None
     gradients_summed_over_ranks: bool | None = None
     draws: bool | None = None

@@ -6,7 +6,6 @@ the parameter table made here. All refusals by the built objects happen here, be
 
 import functools
 
-import megatron.core.package_info
 import torch
 from megatron.core.num_microbatches_calculator import get_num_microbatches
 from megatron.training import get_args, get_tokenizer
@@ -39,6 +38,7 @@ from align_hooks.torch_side.optimizer import (
 from align_hooks.torch_side.place import place, refuse_layouts
 from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.seeds import read_back
+from align_hooks.torch_side.sequence_sums import IS_SUMMED
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.structure import unwrap
 
@@ -59,7 +59,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) -> None:
     """Load, describe, replay and record what the settings ask for, between building and training."""
     args, where = get_args(), place()
-    refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
+    refuse_layouts(where, session.launch.world_size, args)
     leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
         parameters = parameters_of(model, get_tokenizer().vocab_size, where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
@@ -150,6 +150,7 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
             "sequence_length": args.seq_length,
             "train_steps": args.train_iters,
             "per_token_loss": gpt.config.calculate_per_token_loss,
+            "mean_over_sequence": IS_SUMMED,
             "compute_type": compute_type(args),
             "draws": draws(args),
         },
