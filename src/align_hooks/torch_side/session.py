@@ -118,6 +118,8 @@ class TorchSession(Session):
     """The probe points of recorded and forced points."""
     buffers: list[tuple[str, Module, str]] | None = None
     """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
+    scaled: Sequence[tuple[str, Module]] = ()
+    """The modules with scales of FP8 that a step carries to the next, with their names."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
     said: set[MissingBatchReason] = field(default_factory=set)

@@ -22,6 +22,7 @@ from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
+from align_hooks.record.format.state import BUFFER
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
 from align_hooks.torch_side.hooks.model import optimizer_state
@@ -69,9 +70,15 @@ def keep_state(session: TorchSession, arguments: Mapping[str, object]) -> None:
     session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with bypass_device_rewriting(session):
         if session.buffers is None:
-            session.buffers = state.buffers_of(session.chunks)
+            session.buffers, session.scaled = state.buffers_of(session.chunks), state.scaled_modules(session.chunks)
         session.current.state.update(state.at_step(arguments.get("optimizer"), arguments.get("opt_param_scheduler")))
         session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
+        for path, module in session.scaled:
+            for name, held in state.scalings(path, module).items():
+                if isinstance(held, torch.Tensor):
+                    session.current.buffers[name] = held
+                else:
+                    session.current.state[f"{BUFFER}{name}"] = held
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
