@@ -184,6 +184,7 @@ class Synthetic:
     optimizer: dict[str, object] = field(default_factory=dict)
     model: dict[str, object] = field(default_factory=lambda: dict(CONFIG))
     compute_type: str = "float32"
+    products: dict[str, object] | None = None
     ended: HowEnded | None = HowEnded("finished")
     hooks: Mapping[str, object] = field(default_factory=dict)
     side: str = "torch"
@@ -224,7 +225,12 @@ class Synthetic:
     def write(self, path: Path) -> Path:
         """Write the run into ``path``."""
         writer = begun(path, side=self.side, **self.settings)
-        facts = {"optimizer": self.optimizer, "model": self.model, "training": {"compute_type": self.compute_type}, "overrides": []}
+        facts = {
+            "optimizer": self.optimizer,
+            "model": self.model,
+            "training": {"compute_type": self.compute_type, "products": self.products},
+            "overrides": [],
+        }
         facts |= self.facts if self.padded is None else {"padded_vocabulary": self.padded} | self.facts
         first, asked = self.rows[0]["step"] if self.rows else 0, writer.settings
         steps = range(first, first + len(self.rows))

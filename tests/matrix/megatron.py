@@ -1,13 +1,13 @@
 """One command a cell: an unmodified Megatron-LM of any tried version, recorded, fed and judged against the wheel's run.
 
 ``python tests/matrix/megatron.py CELL… [--repository PATH_OR_URL]`` clones a version's tag into ``build/matrix`` (of a cell
-``VERSION@wheel``, unpacks the wheel beside our ``pretrain_gpt.py``, as no wheel holds one), trains its ``pretrain_gpt.py`` on
-the CPU three times (a witness with recording off, the witness with everything recorded, and the script itself on the weights
-and batches of a run of ``launch/pretrain_gpt.py``) and, of every release, on two ranks in three layouts, compares, prints a
-Markdown row and writes ``results/megatron-CELL.json``. The fed runs have another seed than the rest, so that they would have
-other weights and batches of their own. Run it with the project's own Python; a cell that needs another gets its own virtual
-environment in ``build/matrix``: ``VERSION@3.10`` asks for another than the row ``VERSION`` has. Exit code 0 only where every
-cell came out as ``CELLS`` says.
+``VERSION@wheel``, unpacks the wheel beside our ``pretrain_gpt.py``, as no wheel holds one), trains its ``pretrain_gpt.py``
+on the CPU three times (a witness with recording off, the witness with everything recorded, and the script itself on the
+weights and batches of a run of ``launch/pretrain_gpt.py``) and, of every release, on two ranks in three layouts, of 0.12 in
+four, compares, prints a Markdown row and writes ``results/megatron-CELL.json``. The fed runs have another seed than the
+rest, so that they would have other weights and batches of their own. Run it with the project's own Python; a cell that needs
+another gets its own virtual environment in ``build/matrix``: ``VERSION@3.10`` asks for another than the row ``VERSION`` has.
+Exit code 0 only where every cell came out as ``CELLS`` says.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ LAYOUTS: Layouts = {
 }
 """Flags of the jobs of two ranks that every version trains too."""
 
-WITHOUT_ENGINE: Layouts = {"tensor": TENSOR, "pipeline": LAYOUTS["pipeline"], "data": ("--overlap-grad-reduce",)}
-"""The same for 0.12, whose distributed optimizer asks for Transformer Engine."""
+CONTEXT = ("--context-parallel-size", "2")
+WITHOUT_ENGINE: Layouts = {"tensor": TENSOR, "pipeline": LAYOUTS["pipeline"], "data": ("--overlap-grad-reduce",), "context": CONTEXT}
+"""The same for 0.12: its distributed optimizer asks for Transformer Engine, its loss function sums over context-parallel ranks."""
 
 
 @dataclass(frozen=True)

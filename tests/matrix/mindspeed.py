@@ -47,7 +47,8 @@ MODELS = {"qwen3": (), "qwen3_moe": ("--moe-grouped-gemm", "--moe-permute-fusion
 DISPATCHERS = {"qwen3": {}, "qwen3_moe": {"--moe-token-dispatcher-type": "alltoall_seq"}}
 """Model to flags, and to arguments that MindSpeed-LLM reads otherwise."""
 LEFT_OUT = ("--no-rope-fusion", "--no-persist-layer-norm", "--moe-permute-fusion")
-TWO_RANKS = {"tensor": LAYOUTS["tensor"], "pipeline": LAYOUTS["pipeline"]}
+ULYSSES = ("--context-parallel-size", "2", "--context-parallel-algo", "ulysses_cp_algo")
+TWO_RANKS = {"tensor": LAYOUTS["tensor"], "pipeline": LAYOUTS["pipeline"], "context": ULYSSES}
 CELLS = [":".join(parts) for version in ("2.3.0", "26.1.0") for parts in ((version, "qwen3"), (version, "qwen3_moe"))]
 CELLS += [f"{version}:qwen3:{layout}" for version in ("2.3.0", "26.1.0") for layout in TWO_RANKS]
 

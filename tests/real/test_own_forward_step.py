@@ -108,3 +108,22 @@ def test_listening_leaves_losses_and_weights_bitwise_as_they_were(real_corpus: P
         plain, recorded = (np.load(run.where / f"witness_{rank}.npz") for run in runs)
         assert len(plain.files) > 10 and plain.files == recorded.files
         assert [name for name in plain.files if plain[name].tobytes() != recorded[name].tobytes()] == []
+
+
+def test_a_mean_over_the_ranks_of_a_sequence_is_recorded_as_one_rank_has_it(real_corpus: Path) -> None:
+    """MindSpeed-LLM's fine-tuning: each rank returns the mean of all of them, and differentiates its own tokens."""
+    single = open_run(own("closure, two elements", RUN="run", **BATCHES).run)
+    run = open_run(own("closure, over the sequence", ranks=2, flags="--context-parallel-size 2", RUN="run", **BATCHES).run)
+    whole(run, "closure")
+    for ours, theirs in zip(single.rows, run.rows, strict=True):
+        for name in ("loss", "objective_loss", "grad_norm"):
+            np.testing.assert_allclose(getattr(theirs, name), getattr(ours, name), rtol=2e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_loss_of_all_ranks_whose_own_part_is_not_known_ends_recording_and_not_training(real_corpus: Path) -> None:
+    flags = "--context-parallel-size 2"
+    done = own("closure, over the sequence, half", ranks=2, flags=flags, RUN="run", code=(1, 3), **BATCHES)
+    assert "returns neither these sums nor their mean, so that this rank's own part is not known" in done.output
+    assert len(np.load(done.where / "witness_0.npz")["losses"]) == 2 * frameworks.STEPS
+    assert open_run(done.run).steps == []

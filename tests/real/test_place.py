@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from align_hooks.errors import RefusedRun
 from align_hooks.torch_side.place import SINGLE_RANK, cut, refuse_layouts
 
-def said(version="0.19.2", world=1, sizes={}, **args):
+def said(world=1, sizes={}, **args):
     try:
-        refuse_layouts(SINGLE_RANK | sizes, world, SimpleNamespace(**args), version)
+        refuse_layouts(SINGLE_RANK | sizes, world, SimpleNamespace(**args))
     except RefusedRun as error:
         return str(error)
     return ""
@@ -24,11 +24,11 @@ assert "--num-distributed-optimizer-instances above 1" in said(num_distributed_o
 assert "a CUDA graph of the whole iteration" in said(cuda_graph_impl="full_iteration")
 assert "--swap-optimizer, --tp-2d" in said(swap_optimizer=True, tp_2d=True, layerzero=False)
 assert "--schedules-method dualpipev" in said(schedules_method="dualpipev")
-assert said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True) == ""
+assert said(2, {"cp_size": 2}, reset_position_ids=True, context_parallel_size=2) == ""
 mindspeed = {"context_parallel_size": 2, "context_parallel_algo": "ulysses_cp_algo"}
-assert "--reset-position-ids" in said("0.16.0", 2, {"cp_size": 2}, reset_position_ids=True, **mindspeed)
-assert "use 0.13 or newer" in said("0.12.3", 2, {"cp_size": 2})
-assert said("0.13.0", 2, {"cp_size": 2}) == ""
+assert "--reset-position-ids" in said(2, {"cp_size": 2}, reset_position_ids=True, **mindspeed)
+assert said(2, {"cp_size": 2}, **mindspeed) == ""
+assert "hybrid_cp_algo was never tried" in said(2, {"cp_size": 2}, **mindspeed | {"context_parallel_algo": "hybrid_cp_algo"})
 second = SINGLE_RANK | {"tp": 1, "tp_size": 2}
 assert (part := cut("decoder.layers.0.self_attention.core_attention.softmax_offset", None, second)).index == 1 and part.count == 2
 assert cut("decoder.layers.0.self_attention.linear_proj.bias", None, second).count == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from align_hooks import Run, open_run
 from align_hooks.errors import RecordError
+from align_hooks.record.format.schema import Training
 from align_hooks.record.format.sequence import Slices, in_order, part_of, positions_of, slices_of, zigzag
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.loss_weights import weights_of_tokens
@@ -116,10 +117,12 @@ def test_tokens_of_context_parallel_ranks_weigh_by_the_rank_that_had_them() -> N
     mask[0, :3] = 0
     plain = Batch(0, ((1,),), tokens=np.zeros((1, 8), int), loss_mask=mask)
     shared = Batch(0, ((1,),), tokens=np.zeros((1, 8), int), loss_mask=mask, slices=tuple(zigzag(rank, 2, 8) for rank in range(2)))
-    whole, by_chunk, per_token = (weights_of_tokens(*asked) for asked in ((plain, False), (shared, False), (shared, True)))
+    asked = ((plain, {}), (shared, {}), (shared, {"per_token_loss": True}), (shared, {"mean_over_sequence": True}))
+    whole, by_chunk, per_token, over_sequence = (weights_of_tokens(batch, Training(**said)) for batch, said in asked)
     np.testing.assert_allclose(whole[0], [0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2])
     np.testing.assert_allclose(by_chunk[0], [0, 0, 0, 1 / 6, 1 / 6, 1 / 6, 1 / 4, 1 / 4])
     np.testing.assert_allclose(per_token, whole)
+    np.testing.assert_array_equal(over_sequence, whole)
 
 
 EXPERTS, CHOSEN = 8, 3

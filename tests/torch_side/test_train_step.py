@@ -31,7 +31,7 @@ def test_a_loop_that_counts_no_iterations(is_fed: bool, monkeypatch: pytest.Monk
 
 
 def test_positions_that_begin_anew_are_refused_only_where_mindspeed_cuts_sequences_by_them() -> None:
-    args = {"context_parallel_size": 2, "context_parallel_algo": "megatron_cp_algo", "reset_position_ids": True}
+    args = {"context_parallel_size": 2, "context_parallel_algo": "ulysses_cp_algo", "reset_position_ids": True}
     assert [line.partition(":")[0] for line in unread(args.get)] == ["--reset-position-ids"]
     assert [list(unread((args | {name: None}).get)) for name in args] == [[], [], []]
 

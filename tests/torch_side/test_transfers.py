@@ -43,7 +43,7 @@ HOOKED: list[Callable[[Any], Any]] = []
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Transfers]:
     args = {"seq_length": LENGTH, "micro_batch_size": ROWS, "num_experts": EXPERTS}
-    args |= {"consumed_train_samples": 0, "sequence_parallel": False, "calculate_per_token_loss": False}
+    args |= {"consumed_train_samples": 0, "sequence_parallel": False, "calculate_per_token_loss": False, "fp8": None}
     monkeypatch.setattr(global_vars, "_GLOBAL_ARGS", SimpleNamespace(**args))
     monkeypatch.setattr(torch.Tensor, "register_hook", lambda tensor, hook: HOOKED.append((tensor, hook)))
     monkeypatch.setattr(clip_grads, "multi_tensor_applier", norm_of_all)

@@ -14,7 +14,6 @@ from align_hooks.comparison.data.overridden import DataOverride, changes
 from align_hooks.comparison.data.random_states import Drawn, first_difference
 from align_hooks.comparison.finding import Finding, Metric, Words, limit_ratio, when
 from align_hooks.comparison.findings import Limit, as_finding, contradicted_by, tensor_errors, worse_loss, worst_findings
-from align_hooks.comparison.metrics.limits import limits_for
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.arguments import recomputes
@@ -55,10 +54,12 @@ class ComparisonContext:
 
     @cached_property
     def settings(self) -> list[Finding]:
-        """Return differing settings of the model: the compute type, those of ``config.json``, and those of arguments."""
+        """Return differing settings of the model: compute type, format of products, those of ``config.json``, and those of arguments."""
         (ours, theirs), subject = (run.facts for run in self.pair.runs), message("settings.compute_type")
         types = self.pair.differing_types
         first = [Finding(subject, *types, name="compute type", quantity=Metric.MODEL_SETTING)] if types else []
+        if products := self.pair.differing_products:
+            first.append(Finding(message("settings.products"), *products, name="products", quantity=Metric.MODEL_SETTING))
         known = ours.model and theirs.model
         return [*first, *model_settings(ours.model, theirs.model), *argument_settings(ours, theirs)] if known else first
 
@@ -84,7 +85,7 @@ class ComparisonContext:
             distance = worse_loss(ours, theirs, limit := self.loss_limit(ours.step))
             if not pair.is_exact(ours.step) and distance and limit_ratio(distance.error, limit(distance.name)) > clear:
                 known = ours.step in pair.known("weights")
-                weights = self.tensors(Metric.WEIGHTS, ours.step, pair.limits.free) if known else []
+                weights = self.tensors(Metric.WEIGHTS, ours.step, pair.limits.weights) if known else []
                 return ours.step if weights and all(finding.limit_ratio <= 1 for finding in weights) else None
         return None
 
@@ -122,8 +123,9 @@ class ComparisonContext:
         pair, sides = self.pair, self.pair.sides
         notes: list[Words] = [*self._data_notes(batches), self._limits_note()]
         notes += [message("notes.of_side", side=side, problem=problem.message) for side, run in sides for problem in run.problems]
-        if types := pair.differing_types:
-            notes.append(message("notes.compute_types", reference=types[0], candidate=types[1], coarser=limits_for(*types)[0]))
+        if pair.differing_types or pair.differing_products:
+            ours, theirs = (run.facts.training.precision for run in pair.runs)
+            notes.append(message("notes.compute_types", reference=ours, candidate=theirs, coarser=pair.coarser))
         for side, run in sides:
             if run.unrecorded_inputs:
                 notes.append(message("notes.unrecorded_inputs", side=side, names=terms(run.unrecorded_inputs)))
@@ -162,7 +164,7 @@ class ComparisonContext:
         return notes
 
     def _limits_note(self) -> Message:
-        eps, (kind, _) = self.pair.limits.eps, limits_for(*self.pair.compute_types)
+        eps, kind = self.pair.limits.eps, self.pair.coarser
         if not self.noise.repeats:
             by_layers = message("notes.default_limits_by_layers", type=kind, layers=self.pair.layers, eps=eps)
             return by_layers if self.pair.layers else message("notes.default_limits", type=kind, eps=eps)

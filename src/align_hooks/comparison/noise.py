@@ -93,8 +93,9 @@ class Noise:
 
     def factor(self, repeat: Run, kind: str) -> float:
         """Return how many times the error of a repeat an honest candidate may have."""
-        moved = repeat.facts.settings.get("perturb")
-        return MOVED_IN_HALF if moved and self.pair.compute_types[0] in HALF and kind in MANY else FACTOR
+        moved, training = repeat.facts.settings.get("perturb"), self.pair.reference.facts.training
+        is_half = training.compute_type in HALF and not (training.products and training.products.format)
+        return MOVED_IN_HALF if moved and is_half and kind in MANY else FACTOR
 
     def _errors(self, kind: str, step: int) -> Measured:
         """Return the worst over all repeats by name; an error that is not finite measures nothing."""
@@ -115,9 +116,9 @@ def why_no_repeat(reference: Run, run: Run, eps: float) -> Words | None:
         return run.missing.message
     if reference.steps[:1] != run.steps[:1]:
         return message("noise.other_step")
-    ours, theirs = (each.facts.training.compute_type for each in (reference, run))
-    if ours != theirs:
-        return message("noise.compute_type", reference=ours, candidate=theirs)
+    ours, theirs = (each.facts.training for each in (reference, run))
+    if (ours.compute_type, ours.products) != (theirs.compute_type, theirs.products):
+        return message("noise.compute_type", reference=ours.precision, candidate=theirs.precision)
     return _other_settings(reference, run) or _other_batch(reference, run) or _other_weights(reference, run, eps)
 
 

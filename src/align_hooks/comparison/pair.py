@@ -14,7 +14,7 @@ import numpy as np
 from align_hooks.comparison.data.routing import is_given
 from align_hooks.comparison.distances import weights
 from align_hooks.comparison.finding import when
-from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for
+from align_hooks.comparison.metrics.limits import SAME_SKETCH, Limits, limits_for, with_products
 from align_hooks.comparison.metrics.measures import Task, measure
 from align_hooks.messages import Message, Side, message
 from align_hooks.quantities.registry import BY_NAME, SKETCHES
@@ -79,10 +79,27 @@ class Pair:
         ours, theirs = self.compute_types
         return (ours, theirs) if ours and theirs and ours != theirs else None
 
+    @property
+    def differing_products(self) -> tuple[str, str] | None:
+        """Return the formats of both sides' matrix products where they are known and differ, else None."""
+        ours, theirs = (run.facts.training for run in self.runs)
+        known = ours.products is not None and theirs.products is not None and ours.products != theirs.products
+        return (str(ours.products) or ours.precision, str(theirs.products) or theirs.precision) if known else None
+
+    @property
+    def coarser(self) -> str:
+        """Return the types by which the pair is judged, as a run's precision."""
+        kind = limits_for(*self.compute_types)[0]
+        wider = [run.facts.training for run in self.runs if run.facts.training.products]
+        return max(wider, key=lambda one: with_products(limits_for(kind)[1], one.products).tokens).precision if wider else kind
+
     @cached_property
     def limits(self) -> Limits:
-        """Return the default limits of the coarser compute type, for a model of this depth and losses of this resolution."""
-        return limits_for(*self.compute_types)[1].deep(self.layers).coarse(self.resolution, self.resolution_of("local_norms"))
+        """Return the default limits of the coarser types, for a model of this depth and losses of this resolution."""
+        limits = limits_for(*self.compute_types)[1]
+        for run in self.runs:
+            limits = with_products(limits, run.facts.training.products)
+        return limits.deep(self.layers).coarse(self.resolution, self.resolution_of("local_norms"))
 
     @property
     def converted(self) -> list[Side]:

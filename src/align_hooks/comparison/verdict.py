@@ -125,8 +125,8 @@ class RunSummary:
 
     @property
     def precision(self) -> str:
-        """Return the compute type, ``bfloat16``; empty where not on record."""
-        return self.facts.training.compute_type or ""
+        """Return the compute type, ``bfloat16``, with the format of products; empty where not on record."""
+        return self.facts.training.precision
 
     @property
     def recorded(self) -> datetime | None:

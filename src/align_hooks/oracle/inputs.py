@@ -165,6 +165,8 @@ def steps_of(run: Run) -> list[int]:
 
 def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
     """Return the inputs of a run's ``step``, with the objective by ``judged_by``; raises RecordError where none can compute it again."""
+    if (products := run.facts.training.products) is not None and products.format:
+        raise RecordError(f"{run.path} multiplies matrices in {products}, which no third implementation does; arbitrate a run without")
     for kind, there in (("weights", run.weight_steps()), ("batches", run.batch_steps())):
         if step not in there:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")

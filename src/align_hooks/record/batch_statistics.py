@@ -154,7 +154,7 @@ def of_run(
 
 def arrays_of(run: Run, batch: Batch) -> dict[str, Array]:
     """Return the arrays of a run's batch for its statistics."""
-    weights = weights_of_tokens(batch, bool(run.facts.training.per_token_loss))
+    weights = weights_of_tokens(batch, run.facts.training)
     return batch.arrays() | ({} if weights is None else {WEIGHTS: weights})
 
 

@@ -89,7 +89,7 @@ def headline(health: Health) -> Joined:
     """Return a line that describes a run: framework, precision, layout and steps."""
     side, planned = health.side, health.planned
     steps = message("health.steps_of", count=side.steps, planned=planned) if planned else message("steps.count", count=side.steps)
-    return terms([_framework(health), side.facts.training.compute_type or None, layout(side), steps])
+    return terms([_framework(health), side.facts.training.precision or None, layout(side), steps])
 
 
 def _framework(health: Health) -> Argument:

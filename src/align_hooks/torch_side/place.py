@@ -5,14 +5,13 @@ from collections.abc import Mapping
 
 import torch
 from megatron.core import parallel_state
-from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import WHOLE, Cut
-from align_hooks.record.format.sequence import Slices, zigzag
+from align_hooks.record.format.sequence import Slices, part_of, zigzag
 from align_hooks.torch_side.objects import Arguments
-from align_hooks.torch_side.refusals import unread
-from align_hooks.torch_side.run_arguments import num_micro_batches
+from align_hooks.torch_side.refusals import ULYSSES, unread
+from align_hooks.torch_side.run_arguments import get_args, num_micro_batches
 
 AXES = {
     "dp": "data_parallel",
@@ -34,12 +33,10 @@ def place() -> dict[str, int]:
     return ranks | {f"{axis}_size": getattr(parallel_state, f"get_{name}_world_size")() for axis, name in AXES.items()}
 
 
-def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, version: str) -> None:
-    """Refuse the layouts whose shards megatron-core ``version`` does not let us distinguish."""
+def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments) -> None:
+    """Refuse the layouts whose shards cannot be distinguished."""
     if why := list(unread(lambda name: getattr(args, name, None))):
         raise RefusedRun("\n".join(why))
-    if place["cp_size"] > 1 and Version(version) < Version("0.13"):
-        raise RefusedRun(f"Megatron {version} reports the losses of all context-parallel ranks on each of them; use 0.13 or newer")
     fully_sharded = any(getattr(args, name, False) for name in ("use_torch_fsdp2", "use_megatron_fsdp"))
     if fully_sharded and getattr(args, "num_experts", None) and place["ep_size"] == 1 and place["etp_size"] != place["tp_size"]:
         raise RefusedRun("shards of experts are read where --expert-tensor-parallel-size is the tensor-parallel size; leave it out")
@@ -50,7 +47,9 @@ def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments, v
 
 def rank_slices(place: Mapping[str, int], length: int) -> Slices:
     """Return the slices [start, stop) of the sequence on this context-parallel rank."""
-    return [[0, length]] if place["cp_size"] == 1 else zigzag(place["cp"], place["cp_size"], length)
+    if place["cp_size"] > 1 and getattr(get_args(), "context_parallel_algo", None) != ULYSSES:
+        return zigzag(place["cp"], place["cp_size"], length)
+    return part_of([[0, length]], place["cp"], place["cp_size"])
 
 
 def first_row(place: Mapping[str, int], micro_batch: int, rows: int) -> int:

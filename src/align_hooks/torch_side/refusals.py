@@ -23,6 +23,8 @@ ACCELERATED, NOT_DETERMINISTIC, UNREAD, CUDA_GRAPHS, QUANTIZED = (
     _TABLES[head] for head in ("accelerated", "not deterministic", "unread", "CUDA graphs", "quantized")
 )
 """Attribute to flag of refused arguments, by condition."""
+ULYSSES = "ulysses_cp_algo"
+"""MindSpeed's context parallelism that gives each rank contiguous positions; Megatron's gives it a chunk from either end."""
 CHECKPOINT = "latest_checkpointed_iteration.txt"
 """The file that marks a directory as a checkpoint of Megatron."""
 SCOPES = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated", "cuda_graph_modules")
@@ -121,7 +123,10 @@ def unread(get: Get) -> Iterator[str]:
         flags.append("a CUDA graph of the whole iteration, inside which nothing can be seen")
     if flags:
         yield f"this version does not read gradients and weights as they are kept with {', '.join(flags)}; leave it out"
-    if _is_several(get("context_parallel_size")) and get("context_parallel_algo") and get("reset_position_ids"):
+    algorithm = get("context_parallel_algo") if _is_several(get("context_parallel_size")) else None
+    if algorithm not in (None, ULYSSES):
+        yield f"MindSpeed's --context-parallel-algo {algorithm} was never tried; give {ULYSSES}, or --context-parallel-size 1"
+    if algorithm and get("reset_position_ids"):
         yield "--reset-position-ids: MindSpeed cuts the sequence in ways that only position ids tell, and these begin anew; leave it out"
 
 

@@ -293,7 +293,7 @@ def install_engine(session: TorchSession, extensions: ModuleType) -> None:
         session.override(name, "Transformer Engine's", twin.rpartition(":")[2], WHY)
         return load(twin)(*args, **kwargs)
 
-    if extensions.HAVE_TE:
+    if getattr(extensions, "HAVE_TE", True):  # 0.12 has the module only beside the engine
         return
     for name, twin in TWINS.items():
         session.patch_log.replace(extensions, name, type(name, (), {"__new__": functools.partial(build, name, twin)}))
@@ -302,9 +302,9 @@ def install_engine(session: TorchSession, extensions: ModuleType) -> None:
 
 def install_query_norms(session: TorchSession, attention: ModuleType) -> None:
     """Let ``--qk-layernorm`` build the norms that a HybridModel's specification leaves to Transformer Engine."""
-    from megatron.core.extensions import transformer_engine
+    if getattr(attention, "TENorm", attention) is None:  # in 0.12 the extension cannot be imported without the engine
+        from megatron.core.extensions import transformer_engine
 
-    if getattr(attention, "TENorm", transformer_engine) is None:
         session.patch_log.replace(attention, "TENorm", transformer_engine.TENorm)
 
 

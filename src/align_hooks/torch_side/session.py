@@ -50,6 +50,8 @@ class ForwardBackward:
     """By model chunk, under the stage's own number of the chunk."""
     losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     """The loss function's results, a micro-batch each: a sum of losses and the number of counted tokens, or a mean and None."""
+    sums: dict[int, Tensor] = field(default_factory=dict)
+    """Index of a loss to what its loss function summed over context-parallel ranks, ``[2, elements]``, before and after."""
     objectives: list[Tensor] = field(default_factory=list)
     """The part of each loss that was differentiated."""
     terms: dict[str, Tensor] = field(default_factory=dict)
@@ -135,6 +137,8 @@ class TorchSession(Session):
     """The probe points of recorded and forced points."""
     buffers: list[tuple[str, Module, str]] | None = None
     """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
+    scaled: Sequence[tuple[str, Module]] = ()
+    """The modules with scales of FP8 that a step carries to the next, with their names."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
     said: set[MissingBatchReason] = field(default_factory=set)

@@ -14,11 +14,14 @@ import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 
 from align_hooks.record.format.random_states import digest, of_python_and_numpy
-from align_hooks.record.format.state import GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
+from align_hooks.record.format.state import ABSENT, GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
 from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
 from align_hooks.torch_side.optimizer import chain, updates_made
 from align_hooks.torch_side.run_arguments import get_args
 
+DELAYED = "delayed"
+"""The recipe of FP8 that scales by the largest values of earlier steps; other recipes keep nothing from step to step."""
+SCALINGS = ("scaling_fwd", "scaling_bwd")
 MOST = 1 << 22
 """Most elements of buffers to copy; a model with more keeps other things in them."""
 SCALERS = {GROWTH: "_growth_tracker", HYSTERESIS: "_hysteresis_tracker"}
@@ -48,6 +51,35 @@ def buffers_of(chunks: Sequence[Module]) -> list[tuple[str, Module, str]]:
         if key not in module._non_persistent_buffers_set
     ]
     return places if sum(getattr(module, key).numel() for _, module, key in places) <= MOST else []
+
+
+def scaled_modules(chunks: Sequence[Module]) -> list[tuple[str, Module]]:
+    """Return the modules, with their names, in which Transformer Engine keeps scales and earlier largest values of FP8."""
+    args = get_args()
+    if not args.fp8 or args.fp8_recipe != DELAYED:
+        return []
+    named = (
+        (f"{f'{number}.' if len(chunks) > 1 else ''}{path}", module)
+        for number, chunk in enumerate(chunks)
+        for path, module in chunk.named_modules()
+    )
+    return [(path, module) for path, module in named if hasattr(module, "fp8_meta") or hasattr(module, "_fp8_metas")]
+
+
+def scalings(path: str, module: Module) -> dict[str, torch.Tensor | str]:
+    """Map names to scales and histories of a module, a flat copy for each direction; :data:`ABSENT` before its first pass or resumption.
+
+    A resumed run whose checkpoint brought none begins without them, and scales otherwise."""
+    held: dict[str, torch.Tensor | str] = {}
+    for key in SCALINGS:
+        metas = [getattr(module, "fp8_meta", None), *(getattr(module, "_fp8_metas", None) or {}).values()]
+        kept = next((meta[key] for meta in metas if meta is not None and key in meta), None)
+        parts = [getattr(kept, name, None) for name in ("scale", "amax_history")]
+        if kept is None:
+            held[f"{path}.{key}"] = ABSENT
+        elif all(isinstance(part, torch.Tensor) for part in parts):
+            held[f"{path}.{key}"] = torch.cat([part.detach().reshape(-1) for part in parts if part is not None])
+    return held
 
 
 def generators() -> dict[str, str]:

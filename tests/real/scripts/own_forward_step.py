@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from megatron.core import parallel_state
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
@@ -31,8 +32,18 @@ def reduced(mask, output):
     losses, weights = output.float().view(-1), mask.view(-1)
     total, tokens = (losses * weights).sum(), (weights > 0).sum().to(torch.int)
     seen["losses"].append(float(total.detach()))
+    if "over the sequence" in os.environ["OWN_FORM"]:
+        return over_sequence(total, tokens)
     mean = {"lm loss": (total / tokens.clamp(min=1)).detach().clone()}
     return (total / weights.sum().clamp(min=1), mean) if "two elements" in os.environ["OWN_FORM"] else (total, tokens, mean)
+
+
+def over_sequence(total, tokens):
+    """The mean over the ranks of a sequence, as MindSpeed-LLM's fine-tuning has it, or in the form "half" no number of theirs."""
+    sums = torch.cat([total.view(1), tokens.view(1)])
+    torch.distributed.all_reduce(sums, group=parallel_state.get_context_parallel_group())
+    mean = sums[0] / sums[1]
+    return (0.5 if "half" in os.environ["OWN_FORM"] else 1.0) * mean, {"lm loss": mean.detach().clone()}
 
 
 class Objective:

@@ -58,4 +58,9 @@ model = seen["model"]
 while hasattr(model, "module"):
     model = model.module
 parameters = {f"parameter {name}": parameter.detach().numpy() for name, parameter in model.named_parameters()}
-np.savez(os.environ["WITNESS"], **parameters, losses=np.array(seen["losses"]), elsewhere=np.array(elsewhere(), dtype=str))
+np.savez(
+    os.environ["WITNESS"].format(rank=os.environ.get("RANK", 0)),
+    **parameters,
+    losses=np.array(seen["losses"]),
+    elsewhere=np.array(elsewhere(), dtype=str),
+)

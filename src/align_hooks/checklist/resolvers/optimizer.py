@@ -21,6 +21,10 @@ OPTIMIZERS: dict[str, OptimizerKind | str] = {
 """MindFormers' optimizers in lower case to their kind."""
 ALIAS = "adamw"
 """In lower case another name of MindSpore's ``AdamWeightDecay``, which there was up to 1.5."""
+MUON, ADAMW_BETAS = "muon", "optimizer.adamw_betas"
+"""Muon, and the key in which MindFormers' has both betas of what it leaves to AdamW."""
+SIMPLE = [3.4445, -4.775, 2.0315]
+"""MindFormers' coefficients of Muon's iteration, the same in each step: Emerging-Optimizers' ``simple``."""
 BETAS = ("optimizer.betas", "optimizer.beta1", "optimizer.beta2")
 """Both betas in one list, as MindFormers' own classes read them, and each by itself, as MindSpore's do."""
 
@@ -51,6 +55,8 @@ def beta_keys(c: Configuration) -> tuple[str, ...]:
     """Return the keys in which the optimizer reads its two betas; all of them for a class that is not known."""
     if value_of(c, ("optimizer.type",), "AdamW") in ("AdamW", "PmaAdamW"):
         return BETAS[:1]
+    if mindformers_optimizer(c) == MUON:
+        return (ADAMW_BETAS,)
     return BETAS[1:] if isinstance(mindformers_optimizer(c), OptimizerKind) else BETAS
 
 
@@ -66,7 +72,10 @@ def moved_betas(c: Configuration) -> Edits:
 
 def betas(c: Configuration, at: int) -> Setting:
     """Return one of MindFormers' two betas, which older optimizers name separately."""
-    pair, single = value_of(c, ("optimizer.betas",), (0.9, 0.999)), value_of(c, (f"optimizer.beta{at + 1}",))
+    if mindformers_optimizer(c) == MUON:
+        pair, single = value_of(c, (ADAMW_BETAS,), (0.95, 0.95)), UNSET
+    else:
+        pair, single = value_of(c, ("optimizer.betas",), (0.9, 0.999)), value_of(c, (f"optimizer.beta{at + 1}",))
     if single is not UNSET:
         return single
     return pair[at] if isinstance(pair, list | tuple) and len(pair) == 2 else UNSET
@@ -80,7 +89,7 @@ def beta(at: int) -> Resolver:
     def edits(request: EditRequest) -> Iterator[Edits]:
         both = [betas(request.candidate, index) for index in range(2)]
         ways: list[Edits] = [
-            {"optimizer.betas": [*both[:at], request.wanted, *both[at + 1 :]]},
+            *({key: [*both[:at], request.wanted, *both[at + 1 :]]} for key in ("optimizer.betas", ADAMW_BETAS)),
             {f"optimizer.beta{at + 1}": request.wanted},
         ]
         yield from (way for way in ways if way.keys() <= set(beta_keys(request.candidate)))
@@ -89,8 +98,38 @@ def beta(at: int) -> Resolver:
 
 
 def mindformers_eps(c: Configuration) -> Setting:
-    """Return ``eps``, whose default depends on whether the optimizer corrects the bias."""
+    """Return ``eps``, whose default depends on whether the optimizer corrects the bias; with Muon that of the rest's AdamW."""
+    if mindformers_optimizer(c) == MUON:
+        return value_of(c, ("optimizer.adamw_eps",), 1e-8)
     return value_of(c, ("optimizer.eps",), 1e-6 if mindformers_optimizer(c) == OptimizerKind.ADAMW_UNCORRECTED else 1e-8)
+
+
+@resolver
+def newton_schulz_steps(c: Configuration) -> Setting:
+    """Return the steps of Muon's iteration, which coefficients that change from step to step count themselves."""
+    coefficients = value_of(c, ("optimizer.ns_coefficients",), UNSET)
+    if isinstance(coefficients, list) and coefficients and isinstance(coefficients[0], list):
+        return sum(segment[1] for segment in coefficients)
+    return value_of(c, ("optimizer.ns_steps",), 5)
+
+
+@newton_schulz_steps.writer
+def steps_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the steps, of coefficients that are the same in each."""
+    yield {"optimizer.ns_steps": request.wanted}
+
+
+@resolver
+def newton_schulz_coefficients(c: Configuration) -> Setting:
+    """Return the name that Megatron has for MindFormers' coefficients; others as they are written."""
+    coefficients = value_of(c, ("optimizer.ns_coefficients",), UNSET)
+    return "simple" if coefficients is UNSET or coefficients == SIMPLE else str(coefficients)
+
+
+@newton_schulz_coefficients.writer
+def coefficients_edits(request: EditRequest) -> Iterator[Edits]:
+    """Yield the only coefficients that have a name on either side."""
+    yield {"optimizer.ns_coefficients": SIMPLE}
 
 
 @resolver

@@ -10,12 +10,14 @@ from align_hooks.checklist.lookup import Unstated, all_sides, are_numbers, value
 from align_hooks.checklist.resolvers import layout, optimizer
 from align_hooks.checklist.resolvers import schedule as read
 from align_hooks.checklist.resolvers.schedule import schedule_class, schedule_keys
-from align_hooks.checklist.row import CheckRow, Recommendation, RowGroup, SideSpec, Worded
+from align_hooks.checklist.row import CheckRow, Effect, Recommendation, RowGroup, SideSpec, Worded
 from align_hooks.checklist.schedules import RATE, differences, learning_rate
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.messages import message
 
 row = partial(CheckRow, group=RowGroup.OPTIMIZER)
+MUON = "optimizer=muon"
+"""The condition of rows of Muon: both sides divide a momentum by its spectral norm, so that its own scale means nothing."""
 
 STYLES = {
     "ConstantWarmUpLR": "constant",
@@ -88,10 +90,15 @@ def beta(at: int, advised: float) -> CheckRow:
     return row(
         name,
         SideSpec((f"adam_{name}",), usual),
-        SideSpec(("optimizer.betas", f"optimizer.{name}"), read=optimizer.beta(at)),
+        SideSpec(("optimizer.betas", f"optimizer.{name}", "optimizer.adamw_betas"), read=optimizer.beta(at)),
         fact=f"optimizer.groups.0.betas.{at}",
         advice=Recommendation(str(advised), lambda value: abs(value - advised) < 1e-6),
     )
+
+
+def muon(name: str, default: Setting, key: str, otherwise: Setting) -> CheckRow:
+    """Return the row of a setting of Muon's, by Megatron's argument and MindFormers' key."""
+    return row(f"muon_{name}", SideSpec((f"muon_{name}",), default), SideSpec((f"optimizer.{key}",), otherwise), when=MUON)
 
 
 def end_of_decay(name: str) -> CheckRow:
@@ -127,7 +134,7 @@ OPTIMIZER = (
     row(
         "eps",
         SideSpec(("adam_eps",), 1e-8),
-        SideSpec(("optimizer.eps",), read=optimizer.mindformers_eps),
+        SideSpec(("optimizer.eps", "optimizer.adamw_eps"), read=optimizer.mindformers_eps),
         fact="optimizer.groups.0.eps",
         advice=Recommendation("1e-8", lambda eps: abs(eps - 1e-8) < 1e-14),
     ),
@@ -144,6 +151,26 @@ OPTIMIZER = (
     end_of_decay("start_weight_decay"),
     end_of_decay("end_weight_decay"),
     row("weight_decay_incr_style", SideSpec(("weight_decay_incr_style",), "constant"), SideSpec(fixed="constant"), form=text),
+    muon("momentum", 0.9, "momentum", 0.95),
+    muon("nesterov", False, "nesterov", True),
+    row(
+        "muon_num_ns_steps",
+        SideSpec(("muon_num_ns_steps",), 5),
+        SideSpec(("optimizer.ns_steps", "optimizer.ns_coefficients"), read=optimizer.newton_schulz_steps),
+        when=MUON,
+    ),
+    row(
+        "muon_coefficient_type",
+        SideSpec(("muon_coefficient_type",), "quintic"),
+        SideSpec(("optimizer.ns_coefficients",), read=optimizer.newton_schulz_coefficients),
+        when=MUON,
+    ),
+    row("muon_scale_mode", SideSpec(("muon_scale_mode",), "spectral"), SideSpec(fixed="spectral"), when=MUON),
+    muon("extra_scale_factor", 1.0, "matched_adamw_rms", 0.2),
+    row(
+        "muon_fp32_matmul_prec", SideSpec(("muon_fp32_matmul_prec",), "medium"), SideSpec(fixed="medium"), effect=Effect.ROUNDING, when=MUON
+    ),
+    row("muon_scalar_optimizer", SideSpec(("muon_scalar_optimizer",), "adam"), SideSpec(fixed="adam"), when=MUON),
     row(
         "clip_grad",
         SideSpec(("clip_grad",), 1.0),

@@ -134,6 +134,7 @@ PRECISION = (
         SideSpec(("fp8",), None, beside=("fp8_recipe", "fp8_margin", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_param_gather")),
         SideSpec(fixed=None),
     ),
+    row("fp4", SideSpec(("fp4",), None, beside=("fp4_recipe", "fp4_param_gather")), SideSpec(fixed=None)),
     rounding(
         "first_last_layers_bf16",
         SideSpec(("first_last_layers_bf16",), False, beside=("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16")),

@@ -153,6 +153,5 @@ def _number(kind: Metric, step: int, ours: float, theirs: float) -> Finding:
 
 def _weighs_otherwise(context: ComparisonContext) -> bool:
     """Return whether the sides weigh the same tokens differently in what they differentiate."""
-    per_token = (bool(run.facts.training.per_token_loss) for run in context.pair.runs)
-    ours, theirs = map(weights_of_tokens, context.first_batches, per_token)
+    ours, theirs = map(weights_of_tokens, context.first_batches, (run.facts.training for run in context.pair.runs))
     return ours is not None and theirs is not None and ours.shape == theirs.shape and not np.allclose(ours, theirs, rtol=1e-9, atol=0)

@@ -23,7 +23,7 @@ def free_running(context: ComparisonContext) -> StageResult:
     free: list[Finding] = []
     counts: dict[Metric, int] = {}
     gaps, banded = [], 0
-    pair, limit = context.pair, context.pair.limits.free
+    pair, limits = context.pair, context.pair.limits
     for kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS, Metric.WEIGHTS):
         steps = [step for step in pair.known(kind) if step != pair.first]
         weights = kind is Metric.WEIGHTS
@@ -31,7 +31,7 @@ def free_running(context: ComparisonContext) -> StageResult:
         known, steps = len(steps), [step for step in steps if not context.is_banded(step) or (weights and step in pair.still)]
         banded += known - len(steps)
         for step in steps:
-            default = 0.0 if weights and step in pair.still else limit
+            default = 0.0 if weights and step in pair.still else limits.weights if weights else limits.free
             errors = context.norms(step, default, worst_only=True) if kind is Metric.LOCAL_NORMS else context.tensors(kind, step, default)
             kept = keep_worst(errors)  # of a long run not every tensor at every step
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]

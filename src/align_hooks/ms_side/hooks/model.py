@@ -76,6 +76,7 @@ def facts(session: MsSession) -> dict[str, object]:
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": is_per_token(cell),
             "compute_type": compute_type(session),
+            "products": {"format": ""},  # nothing in its training quantises
             "gradients_summed_over_ranks": summed(session.launch),
         },
         "determinism": read_back() | {"config.seed": get(config, "seed")},

@@ -182,6 +182,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
                 "train_steps": get(config, "training.steps"),
                 "per_token_loss": bool(getattr(network.model, "calculate_per_token_loss", False)),
                 "compute_type": compute_type(session),
+                "products": {"format": ""},  # nothing in its training quantises
                 "gradients_summed_over_ranks": False,
             },
             "determinism": read_back() | {"config.seed": get(config, "training.seed"), "mode": mindspore.get_context("mode")},

@@ -44,7 +44,8 @@ class RankRow(ScalarRow, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     squared: float | None = None
     """The rank's part of the global norm's square."""
     micro_batches: tuple[tuple[float | None, float | None, float | None], ...] = ()
-    """Loss, tokens (None where the loss is a mean) and part of the objective of each."""
+    """Loss, tokens (None where the loss is a mean) and part of the objective of each; a rank's share of the tokens with
+    ``mean_over_sequence``."""
     random: tuple[dict[str, str], ...] = ()
     """Digests of random generators, see :mod:`.random_states`."""
     state: dict[str, float | str] = {}

@@ -92,6 +92,34 @@ class OptimizerFacts(Struct, frozen=True):
         return {name: number for number, group in zip(rates, groups, strict=True) for name in group.parameters}
 
 
+class MatrixProducts(Struct, frozen=True):
+    """The format to which the factors of matrix products are rounded."""
+
+    format: str = ""
+    """Megatron-LM's name, such as ``hybrid`` for E4M3 and, of gradients, E5M2; empty for the compute type."""
+    recipe: str = ""
+    """How factors are scaled, such as ``delayed``."""
+    weight_gradients: bool = True
+    """Whether products that make gradients of weights have it too."""
+    exempt_layers: tuple[int, int] = (0, 0)
+    """Layers at either end whose products have the compute type."""
+    attention: bool = False
+    """Whether products of queries, keys and values have it."""
+    output_layer: bool = False
+    parameters: bool = False
+    """Whether the model's own weights are kept in it."""
+
+    def __str__(self) -> str:
+        flags = {
+            "--no-fp8-wgrad": not self.weight_gradients,
+            f"--first-last-layers-bf16 {'+'.join(map(str, self.exempt_layers))}": any(self.exempt_layers),
+            "--fp8-dot-product-attention": self.attention,
+            "--fp8-output-proj": self.output_layer,
+            "--param-gather": self.parameters,
+        }
+        return " ".join(filter(None, (self.format, self.recipe, *(flag for flag, said in flags.items() if said))))
+
+
 class Training(Struct, frozen=True):
     """How the run trained."""
 
@@ -100,10 +128,20 @@ class Training(Struct, frozen=True):
     sequence_length: Json = None
     train_steps: Json = None
     per_token_loss: bool | None = None
+    mean_over_sequence: bool | None = None
+    """Whether a mean of losses is over all context-parallel ranks of a sequence, and not over each rank's own tokens."""
     compute_type: str | None = None
+    """Of everything but matrix products with a format of their own."""
+    products: MatrixProducts | None = None
     gradients_summed_over_ranks: bool | None = None
     draws: bool | None = None
     """Whether the model draws random numbers."""
+
+    @property
+    def precision(self) -> str:
+        """Return the compute type with the format of products, ``bfloat16 (hybrid delayed)``; empty where not on record."""
+        of_products = f"({self.products})" if self.products and self.products.format else ""
+        return " ".join(filter(None, (self.compute_type, of_products)))
 
 
 class ReplayedSteps(Struct, frozen=True):

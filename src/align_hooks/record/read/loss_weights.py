@@ -5,26 +5,29 @@ from __future__ import annotations
 import numpy as np
 
 from align_hooks.record.format.layout import Array
+from align_hooks.record.format.schema import Training
 from align_hooks.record.read.batch import Batch, sizes_of
 
 SLACK = 1e-6
 """How far two sums of one mask may be apart, relative: both are fp32."""
 
 
-def weights_of_tokens(batch: Batch, per_token: bool) -> Array | None:
+def weights_of_tokens(batch: Batch, training: Training) -> Array | None:
     """How much each token weighs in the objective where it counts, ``[rows, sequence]``; None without tokens.
 
     With a per-token loss all valid tokens of the step weigh alike. Without it each micro-batch of each data- and context-parallel rank has
-    a mean of its own, and the objective is the mean of those (Megatron's ``forward_step_calc_loss``).
+    a mean of its own, and the objective is the mean of those (Megatron's ``forward_step_calc_loss``); up to 0.12 the ranks of a sequence
+    have one mean.
     """
     if batch.loss_mask is None and batch.tokens is None:
         return None
     mask = np.ones_like(batch.tokens) if batch.loss_mask is None else batch.loss_mask
     counts = mask.astype(np.float64)
-    if per_token:
+    if training.per_token_loss:
         return np.full(counts.shape, 1.0 / max(float(counts.sum()), 1.0)) * (counts > 0)
     sizes = sizes_of(batch.rows)
-    columns = [np.concatenate([np.arange(*bounds) for bounds in cut]) for cut in batch.slices] or [np.arange(counts.shape[1])]
+    cuts = () if training.mean_over_sequence else batch.slices
+    columns = [np.concatenate([np.arange(*bounds) for bounds in cut]) for cut in cuts] or [np.arange(counts.shape[1])]
     weights = np.zeros(counts.shape)
     for rows in np.split(np.arange(len(counts)), np.cumsum(sizes)[:-1]):
         for positions in columns:

@@ -6,7 +6,6 @@ the parameter table made here. All refusals by the built objects happen here, be
 
 import functools
 
-import megatron.core.package_info
 import torch
 
 from align_hooks._version import __version__
@@ -36,14 +35,19 @@ from align_hooks.torch_side.optimizer import (
     updates_made,
 )
 from align_hooks.torch_side.place import place, refuse_layouts
+from align_hooks.torch_side.refusals import QUANTIZED
 from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.run_arguments import OwnArguments, get_args, num_micro_batches, texts
 from align_hooks.torch_side.seeds import read_back
+from align_hooks.torch_side.sequence_sums import IS_SUMMED
 from align_hooks.torch_side.session import TorchSession
+from align_hooks.torch_side.state import DELAYED
 from align_hooks.torch_side.structure import unwrap
 
 BESIDE = ("megatron.bridge", "mindspeed", "mindspeed_llm", "torch_npu", "transformer_engine", "apex", "flash_attn", "triton")
 """Packages beside Megatron-LM that change numbers, by the names of their modules."""
+BY_LAYER = ("te_precision_config_file", "kitchen_config_file", "kitchen_recipe_number")
+"""Arguments that give each layer's products a format of its own."""
 DRAWING = ("hidden_dropout", "attention_dropout", "moe_input_jitter_eps")
 """Arguments with which the model draws random numbers."""
 
@@ -59,7 +63,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
 def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) -> None:
     """Load, describe, replay and record what the settings ask for, between building and training."""
     args, where = get_args(), place()
-    refuse_layouts(where, session.launch.world_size, args, megatron.core.package_info.__version__)
+    refuse_layouts(where, session.launch.world_size, args)
     leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
         parameters = parameters_of(model, vocabulary(args), where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))
@@ -135,6 +139,30 @@ def compute_type(args: Arguments) -> str:
     return "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
 
 
+def products(args: Arguments) -> dict[str, object] | None:
+    """Return the format of matrix products; None where a file sets it for each layer."""
+    if any(getattr(args, name, None) is not None for name in BY_LAYER):
+        return None
+    eight, four = args.fp8, getattr(args, "fp4", None)
+    if not (eight or four):
+        return {"format": ""}
+    recipe = str(args.fp8_recipe if eight else args.fp4_recipe)
+    ends = ("start", "end") if args.first_last_layers_bf16 else ()
+
+    def is_set(*names: str) -> bool:
+        return any(getattr(args, name, False) for name in names)
+
+    return {
+        "format": eight or four,
+        "recipe": recipe,
+        "weight_gradients": is_set("fp8_wgrad") or recipe != DELAYED,  # other recipes do not read the argument
+        "exempt_layers": [getattr(args, f"num_layers_at_{end}_in_bf16") for end in ends] or [0, 0],
+        "attention": is_set("fp8_dot_product_attention", "fp8_multi_head_attention"),
+        "output_layer": is_set("fp8_output_proj"),
+        "parameters": is_set(*QUANTIZED),
+    }
+
+
 def draws(args: Arguments) -> bool | None:
     """Return whether the model draws random numbers; None where a deciding argument is missing."""
     asked = [bool(getattr(args, name)) if hasattr(args, name) else None for name in DRAWING]
@@ -164,7 +192,9 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
             "sequence_length": args.seq_length,
             "train_steps": args.train_iters,
             "per_token_loss": gpt.config.calculate_per_token_loss,
+            "mean_over_sequence": IS_SUMMED,
             "compute_type": compute_type(args),
+            "products": products(args),
             "draws": draws(args),
         },
         "determinism": read_back() | {"model.config.deterministic_mode": gpt.config.deterministic_mode, "args.seed": args.seed},

@@ -28,13 +28,14 @@ from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
 from align_hooks.torch_side.run_arguments import get_args, num_micro_batches
+from align_hooks.torch_side.sequence_sums import IS_SUMMED, MicroBatchLoss, own_part
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
 IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 TOKENS, KNOWN = "digest of the tokens", "digest of known tokens"
-NORMS, SKETCHES, TOTAL, WEIGHTS = "norms", "sketches", "total", "weights of tokens"
+NORMS, SKETCHES, TOTAL, WEIGHTS, SUMS = "norms", "sketches", "total", "weights of tokens", "sums"
 """Kinds of vectors."""
 NORM_FIELDS = ("norm", "same", "others")
 """Fields of FrameworkNorm on the device."""
@@ -75,7 +76,7 @@ class EndedStep:
         """Return the arrays of each micro-batch of a model chunk; keep and print why some are missing."""
         parts = []
         for number, batch in enumerate(self.current.attempt.micro_batches[chunk]):
-            loss = None if batch.loss is None else self.numbers.get(f"loss {batch.loss}")
+            loss = None if batch.loss is None else self.losses[batch.loss][0]
             arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {number}"), loss)
             self.session.see_unseen(unseen)
             parts.append(arrays)
@@ -124,6 +125,23 @@ class EndedStep:
         sketches = self.current.sketches
         return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.named_squares())
 
+    @functools.cached_property
+    def losses(self) -> list[MicroBatchLoss]:
+        """The results of each micro-batch's loss function for this rank's own tokens, and the part of each that was differentiated."""
+        losses, counts = self.of_kind("loss"), self.of_kind("tokens")
+        made: list[MicroBatchLoss] = []
+        for index, loss in losses.items():
+            tokens = counts.get(index)
+            # in a schedule with its own forward pass only the formula is known
+            objective = self.numbers[f"objective {index}"] if self.saw_objectives else loss * self.scale(tokens, len(losses))
+            made.append(own_part(loss, tokens, objective, self.vectors.get(f"{SUMS} {index}"), self.session.place["cp_size"]))
+        return made
+
+    @property
+    def saw_objectives(self) -> bool:
+        """Whether the differentiated part of each loss was seen."""
+        return len(self.of_kind("objective")) == len(self.of_kind("loss"))
+
     def row(self) -> dict[str, object]:
         """Return the step's scalars at full precision.
 
@@ -132,13 +150,10 @@ class EndedStep:
         tokens with ``--calculate-per-token-loss``. ``micro_batches`` are (sum of losses, tokens, part of the objective), from the first
         tensor-parallel rank of the last stage."""
         session, args = self.session, get_args()
-        losses, objectives = (list(self.of_kind(kind).values()) for kind in ("loss", "objective"))
-        tokens = [self.numbers.get(f"tokens {index}") for index in range(len(losses))]
+        losses, tokens, objectives, divisors = zip(*self.losses, strict=True) if self.losses else ((), (), (), ())
         counts = [count for count in tokens if count is not None]
-        counted, total, seen = len(counts) == len(losses), sum(counts), len(objectives) == len(losses)
-        if not seen:  # in a schedule with its own forward pass only the formula is known
-            objectives = [loss * self.scale(count, len(losses)) for loss, count in zip(losses, tokens, strict=True)]
-        parts = zip(losses, tokens, objectives, strict=True)
+        counted, total = len(counts) == len(losses), sum(counts)
+        shares = zip(losses, divisors, objectives, strict=True)
         mean = sum(losses) / (total if counted else len(losses)) if losses and (total or not counted) else None
         update = self.current.update | self.of_kind("update")
         norm, clip, total_norms = update.get("grad_norm"), update.get("clip_grad"), self.current.update_norms
@@ -147,7 +162,7 @@ class EndedStep:
             "loss": mean,
             "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
             # a loop of one's own may return its mean and a 1
-            "valid_tokens": int(total) if counted and not (session.own_loop is not None and total <= len(losses)) else None,
+            "valid_tokens": int(total) if counted and not (session.own_loop and 0 < total <= len(losses)) else None,
             "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * num_micro_batches(),
             "grad_norm": norm,
             "squared": float(total_norms.squares(self.vectors[TOTAL]).sum()) if total_norms is not None else None,
@@ -157,7 +172,7 @@ class EndedStep:
             "skipped": self.skipped,
             "terms": self.terms(total),
             "seconds": self.seconds,
-            "micro_batches": [list(sums) for sums in parts] if seen and session.place["tp"] == 0 else [],
+            "micro_batches": [*map(list, shares)] if self.saw_objectives and session.place["tp"] == 0 else [],
             "random": changes([self.current.random, *self.current.attempt.random]),
             "state": self.current.state | self.of_kind("state") | self.buffers(),
             "token_digest": self.token_digest(),
@@ -167,9 +182,10 @@ class EndedStep:
 
     def scale(self, tokens: float | None, micro_batches: int) -> float:
         """Return the schedule's factor of a loss function's result, see :mod:`.train_step`."""
+        ranks = self.session.place["cp_size"]
         if tokens is None:
-            return self.session.place["cp_size"] / micro_batches
-        return 1.0 if get_args().calculate_per_token_loss else 1 / max(tokens, 1) / micro_batches
+            return ranks / micro_batches
+        return 1.0 if get_args().calculate_per_token_loss else (ranks if IS_SUMMED else 1) / max(tokens, 1) / micro_batches
 
     def token_digest(self) -> str:
         """Return the digest of the step's tokens; empty on a rank without tokens, and where the device computes digests wrongly."""
@@ -217,6 +233,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     named |= session.recording.best_effort(CALLED, functools.partial(of_tokens, session), nothing)
     many = ((NORMS, current.norms), (SKETCHES, current.sketches), (TOTAL, current.update_norms))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
+    vectors |= {f"{SUMS} {index}": sums for index, sums in attempt.sums.items()}
     vectors |= {f"experts {name}": counts for name, counts in attempt.expert_counts.items()}
     vectors |= {f"{BUFFER}{name}": buffer for name, buffer in current.buffers.items()}
     for chunk, batches in attempt.micro_batches.items():

@@ -7,7 +7,7 @@ bound by name because its position moved. Losses are the results of the script's
 A loss function returns (loss, tokens, report) or (loss, report), which Megatron's schedule distinguishes by length from 0.12 to 0.19
 (``forward_step`` in ``megatron/core/pipeline_parallel/schedules.py``, since 0.13 ``forward_step_calc_loss``). The schedule divides the
 first loss, a sum, by tokens and micro-batches; it multiplies the second, a mean over an unknown number of tokens, by the context-parallel
-ranks and divides it by the micro-batches. :func:`objective` sees the result of either.
+ranks and divides it by the micro-batches. :func:`objective` sees the result of either. :mod:`..sequence_sums` has what 0.12 does otherwise.
 """
 
 import functools
@@ -21,6 +21,7 @@ from align_hooks.hooking.guard import guarded
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
+from align_hooks.record.format.state import BUFFER
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
 from align_hooks.torch_side.hooks.model import optimizer_state
@@ -29,6 +30,7 @@ from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Optimizer, Scheduler, Tensor
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.run_arguments import get_args
+from align_hooks.torch_side.sequence_sums import joined, seen_sums
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
@@ -79,9 +81,15 @@ def keep_state(session: TorchSession, optimizer: Optimizer, schedule: Scheduler)
     session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with bypass_device_rewriting(session):
         if session.buffers is None:
-            session.buffers = state.buffers_of(session.chunks)
+            session.buffers, session.scaled = state.buffers_of(session.chunks), state.scaled_modules(session.chunks)
         session.current.state.update(state.at_step(optimizer, schedule))
         session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
+        for path, module in session.scaled:
+            for name, held in state.scalings(path, module).items():
+                if isinstance(held, torch.Tensor):
+                    session.current.buffers[name] = held
+                else:
+                    session.current.state[f"{BUFFER}{name}"] = held
 
 
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
@@ -104,11 +112,15 @@ def forward_step(session: TorchSession, wrapped: Function, instance: Instance, a
 
     @functools.wraps(loss_function, assigned=())
     def listening(*loss_args: object, **loss_kwargs: object) -> Result:
-        result = loss_function(*loss_args, **loss_kwargs)
+        with seen_sums(session) as sums:
+            result = loss_function(*loss_args, **loss_kwargs)
         with session.recording.isolate_failures("the loss"):
+            attempt, loss = session.current.attempt, returned(result)
             if batch is not None:
-                batch.loss = len(session.current.attempt.losses)
-            session.current.attempt.losses.append(returned(result))
+                batch.loss = len(attempt.losses)
+            if (summed := joined(sums, session.place, counts=loss[1] is not None)) is not None:
+                attempt.sums[len(attempt.losses)] = summed
+            attempt.losses.append(loss)
         return result
 
     return output, listening
