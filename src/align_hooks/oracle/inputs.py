@@ -19,7 +19,7 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import UNKNOWN
-from align_hooks.record.check.gaps import why_no_mask
+from align_hooks.record.check.gaps import why_not_replayed
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts, Table
 from align_hooks.record.read.batch import Batch, sizes_of
@@ -170,7 +170,7 @@ def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
     if run.facts.training.draws:
         raise RecordError(f"{run.path}: the model draws random numbers, which nobody can draw again; record the run without dropout")
-    if reason := why_no_mask(run, step):
+    if reason := why_not_replayed(run, step):
         raise RecordError(f"{run.path}: step {step}: {rendered(reason.words)}")
     batch = run.batch(step)
     if batch.tokens is None or batch.labels is None:

@@ -1,12 +1,18 @@
 """Plain layers in the place of Transformer Engine's, for a rehearsal of a HybridModel, whose own specification names no others.
 
 A GPTModel needs none: it has a specification of Megatron's local layers. Parameters have the names that they have in Transformer Engine.
+Attention of packed samples is for both.
 """
+
+from collections.abc import Callable, Sequence
 
 import torch
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 
+from align_hooks.errors import RefusedRun
+from align_hooks.settings import PREFIX
 from align_hooks.torch_side.objects import Config, Tensor
+from align_hooks.torch_side.packing import spans_of
 
 
 class NormThenLinear(ColumnParallelLinear):  # type: ignore[misc]
@@ -25,3 +31,18 @@ class NormThenLinear(ColumnParallelLinear):  # type: ignore[misc]
         norm, biases = (torch.nn.functional.layer_norm, [self.layer_norm_bias]) if self.is_centred else (torch.nn.functional.rms_norm, [])
         normalised = norm(input_, input_.shape[-1:], self.layer_norm_weight, *biases, self.config.layernorm_epsilon)
         return super().forward(normalised, *args, **kwargs)
+
+
+def by_document(attend: Callable[..., Tensor], params: Tensor, inputs: Sequence[Tensor], *args: object, **kwargs: object) -> Tensor:
+    """Return the attention of packed samples ``[tokens, 1, hidden]``, 0 between documents, by an ``attend`` that takes one document.
+
+    ``inputs`` are queries, keys and values, ``[tokens, heads, size]``."""
+    spans = spans_of(params)
+    if not spans:
+        raise RefusedRun(f"{PREFIX}DEVICE=cpu: packed samples whose cu_seqlens of queries and keys differ; run them on an accelerator")
+    parts, end = [], 0
+    for start, stop in spans:
+        part = attend(*(tensor[start:stop].unsqueeze(1) for tensor in inputs), *args, **kwargs)
+        parts.append(torch.nn.functional.pad(part, (0, 0, 0, 0, start - end, 0)))
+        end = stop
+    return torch.nn.functional.pad(torch.cat(parts), (0, 0, 0, 0, 0, len(inputs[0]) - end))

@@ -29,12 +29,13 @@ from align_hooks.record.format.sequence import Slices, part_of, positions_of
 from align_hooks.record.format.sketch import PROJECTIONS
 from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
-from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import fetched, numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
+from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
+from align_hooks.torch_side.session import TorchSession
 
 
 def wanted(settings: Settings) -> Callable[[str], bool]:
@@ -46,7 +47,7 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
 class ProbeRecorder:
     """The probes and the recorded values of one step."""
 
-    session: Session
+    session: TorchSession
     place: Mapping[str, int]
     probe_points: Sequence[ProbePoint]
     sums: dict[tuple[str, int], Tensor] = field(default_factory=dict)
@@ -147,10 +148,20 @@ class ProbeRecorder:
         rows = get_args().micro_batch_size
         first = first_row(self.place, micro_batch, rows)
         part = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
-        slices = slices_of(self.place, in_rows(tensor, value, rows).shape[0])
+        slices = slices_of(self.place, self._in_rows(value, tensor).shape[0])
         part = part if slices is None else part[:, positions_of(slices)]
-        forced = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
+        ordered = part if self.session.packed else part.transpose(1, 0, 2)
+        forced = torch.from_numpy(np.ascontiguousarray(ordered)).to(tensor.device, tensor.dtype)
+        if self.session.packed:
+            return forced.reshape(tensor.shape)
         return forced.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else forced[..., 0].transpose(0, 1)
+
+    def _in_rows(self, value: ProbeSlice, part: Tensor) -> Tensor:
+        """Return a value as ``[positions, rows, columns]``."""
+        if not self.session.packed:
+            return in_rows(part, value, get_args().micro_batch_size)
+        tokens = part.numel() if value.name == points.TOKEN_LOSSES else part.shape[0]
+        return part.reshape(rows_of(self.session, tokens), -1, part.numel() // tokens).transpose(0, 1)
 
     def _gradient(self, probe: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
         with self.session.recording.isolate_failures("activations"):
@@ -163,7 +174,7 @@ class ProbeRecorder:
                 name = value.name + suffix
                 self.sums[name, micro_batch] = self._numbers(value, part, micro_batch, free=sizes is not None)
                 if self.whole(value.name) and sizes is None:
-                    shaped = in_rows(part, value, get_args().micro_batch_size)
+                    shaped = self._in_rows(value, part)
                     self.tensors[name, micro_batch] = to_numpy(shaped).transpose(1, 0, 2)
 
     def _numbers(self, value: ProbeSlice, part: Tensor, micro_batch: int, *, free: bool) -> Tensor:
@@ -172,7 +183,7 @@ class ProbeRecorder:
             self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": None, "counted": True}
             return numbers_of(part, torch.ones((part.shape[0], PROJECTIONS), dtype=torch.int8, device=part.device), columns)
         args = get_args()
-        shaped = in_rows(part, value, args.micro_batch_size)
+        shaped = self._in_rows(value, part)
         positions, of_rows = shaped.shape[:2]
         slices = slices_of(self.place, positions)
         counted = self.place["tp"] == 0 or value.columns != (0, value.width) or positions < rank_length(self.place)

@@ -74,17 +74,6 @@ def argument(position: int, name: str) -> Pick:
     return lambda args, kwargs, result: kwargs[name] if name in kwargs else args[position] if len(args) > position else None
 
 
-def heads(position: int, name: str) -> Pick:
-    """Return a pick of an argument ``[positions, rows, heads, size]``; it finds None in packed samples, which have no rows."""
-    pick = argument(position, name)
-
-    def with_rows(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
-        found = pick(args, kwargs, result)
-        return found if found is not None and found.dim() == 4 else None
-
-    return with_rows
-
-
 def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe points of one chunk of a model."""
     config, args = gpt.config, get_args()
@@ -189,7 +178,7 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
     groups = queries if latent else config.num_query_groups or queries
     for position, (name, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
         value = share(f"{attention}.{name}", count * width, place)
-        yield ProbePoint(core, (value,), heads(position, name), before=True)
+        yield ProbePoint(core, (value,), argument(position, name), before=True)
     yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),))
 
 

@@ -118,6 +118,8 @@ class TorchSession(Session):
     """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
+    packed: bool = False
+    """Whether the forward pass under way is of packed samples, whose rows lie behind each other in one row."""
     said: set[MissingBatchReason] = field(default_factory=set)
     """Reasons for missing parts of a batch that have been printed."""
     digests: bool | None = None

@@ -6,13 +6,17 @@ does. The user's data stays unopened: the other cluster need not have it. The ba
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.training import get_args
 
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.names.blocks import Array
+from align_hooks.record.format.documents import ends_of
 from align_hooks.replay.batches import Replay
+from align_hooks.torch_side.packing import packs
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {
@@ -49,20 +53,25 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     assert session.replay is not None
     options = get_args()
     options.do_train, options.do_valid, options.do_test = True, False, False
-    masks = getattr(options, "create_attention_mask_in_dataloader", True)
-    return RerunDataIterator(micro_batches(session, session.replay, options.micro_batch_size, masks=masks)), None, None
+    masks, packed = getattr(options, "create_attention_mask_in_dataloader", True), packs(options)
+    batches = micro_batches(session, session.replay, options.micro_batch_size, masks=masks and not packed, packed=packed)
+    return RerunDataIterator(batches), None, None
 
 
-def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
+def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bool, packed: bool) -> Iterator[dict[str, torch.Tensor]]:
     """Yield micro-batches of ``rows`` as a Megatron data loader does: host tensors by name.
 
-    With ``masks`` the batch has an attention mask, bool, True where attention is forbidden; a causal mask unless recorded."""
-    for step, arrays in replay.micro_batches(rows):
+    With ``masks`` the batch has an attention mask, bool, True where attention is forbidden; a causal mask unless recorded. A ``packed``
+    batch has the ends of its documents."""
+    for step, arrays in replay.micro_batches(rows, packed=packed):
         if session.step is not None and session.step != step:
             raise RefusedRun(
                 f"step {session.step} asked for a batch and {replay.source} is at step {step}: step N is only trained on step N"
             )
+        documents = arrays.pop("documents", None)
         batch = RecordedBatch({name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()})
+        if documents is not None:
+            batch |= ends(documents)
         if masks and "attention_mask" not in batch:
             size = batch["tokens"].shape[1]
             causal = torch.ones(size, size, dtype=torch.bool).triu(1)
@@ -71,3 +80,11 @@ def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bo
     raise RecordError(
         f"{replay.source} ends with step {replay.steps[-1]}: nothing is left to replay; train for {replay.steps[-1] + 1} iterations"
     )
+
+
+def ends(documents: Array) -> dict[str, torch.Tensor]:
+    """Return ``cu_seqlens``, filled up with the sequence length as in Megatron's data sets, and the length of the longest document."""
+    of_rows, length = ends_of(documents), documents.shape[1]
+    filled_up = np.stack([np.pad(row, (0, length + 1 - len(row)), constant_values=length) for row in of_rows])
+    longest = [int(np.diff(row).max()) for row in of_rows]
+    return {"cu_seqlens": torch.from_numpy(filled_up), "max_seqlen": torch.tensor(longest, dtype=torch.int32)}

@@ -2,7 +2,7 @@
 
 Patch point: ``GPTModel.forward``, whose arguments keep their names in every version. ``get_batch`` is in the script, and returns five
 values in 0.12 and ten in alphabetical order in 0.19. A data iterator shows the offered data, not the used data. Other inputs of the model
-(``decoder_input``, packed sequences) are not recorded, so their names are kept and printed.
+(``decoder_input``) are not recorded, so their names are kept and printed.
 
 The model's loss mask is only a candidate, for the model multiplies by a mask in multi-token prediction only. The weights of tokens come
 from the gradient of the model's output (:mod:`align_hooks.torch_side.micro_batch`).
@@ -20,6 +20,7 @@ from align_hooks.record.format.batch_arrays import is_causal
 from align_hooks.record.format.token_digest import CALLED
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
+from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, unfolded
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
@@ -39,9 +40,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         nothing: set[str] = set()
         names = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
         session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, nothing))
+    session.packed = is_packed(kwargs.get(ARGUMENT))
     # a pass outside a forward step is a recomputation
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
-        digest(session, instance, kwargs.get("input_ids", args[0] if args else None))
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        digest(session, instance, unfolded(session, tokens) if isinstance(tokens, torch.Tensor) else tokens)
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.isolate_failures("the batch"):
@@ -51,14 +54,17 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
                 raise TypeError("the model's forward does not name what it is given; decorate it with functools.wraps")
             batch = {ours: inputs.get(theirs) for theirs, ours in ARGUMENTS.items()}
             chunk = [module is instance for module in session.chunks].index(True)
-            arrays = {name: host_copy(name, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+            given = {name: unfolded(session, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+            arrays = {name: host_copy(name, value) for name, value in given.items()}
             candidates = [arrays.pop(MASK)] if MASK in arrays else []
             seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), candidates=candidates)
+            if inputs.get(ARGUMENT) is not None:
+                seen.keep_documents(documents(session, inputs[ARGUMENT]) if session.packed else None)
             session.under_way.append((chunk, seen))
     output = wrapped(*args, **kwargs)
     if seen is not None:
         with session.recording.isolate_failures("token losses"):
-            if seen.keep_losses(output):
+            if seen.keep_losses(unfolded(session, output) if isinstance(output, torch.Tensor) else output):
                 output.register_hook(functools.partial(weigh, session, seen))
     return output
 
@@ -85,7 +91,7 @@ def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[
     nameless = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
     inputs = {**call.arguments, **call.arguments.get(extra, {})}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
-    unknown = inputs.keys() - {*ARGUMENTS, extra, *nameless}
+    unknown = inputs.keys() - {*ARGUMENTS, ARGUMENT, extra, *nameless}
     return {name for name in unknown if not any(inputs[name] is absent for absent in (None, False, defaults.get(name)))}
 
 

@@ -1,0 +1,73 @@
+"""Packed samples: the rows of a micro-batch behind each other in one row, and ``PackedSeqParams``, by which attention keeps documents apart.
+
+A record has rows as the data set has them, ``[rows, sequence]``, and the number of each token's document in its row, so that batches with
+and without packing are compared, joined and cut alike.
+"""
+
+import numpy as np
+import torch
+from megatron.training import get_args
+
+from align_hooks.names.blocks import Array
+from align_hooks.record.format.documents import numbered
+from align_hooks.record.format.sequence import positions_of
+from align_hooks.torch_side.arrays import to_numpy
+from align_hooks.torch_side.objects import Arguments, Tensor
+from align_hooks.torch_side.place import rank_slices
+from align_hooks.torch_side.session import TorchSession
+
+ARGUMENT = "packed_seq_params"
+"""The argument of the model, and of each layer."""
+
+
+def packs(args: Arguments) -> bool:
+    """Return whether Megatron's arguments have its data sets and scripts pack samples."""
+    return any(getattr(args, name, False) for name in ("sft", "dataloader_inter_document_masking"))
+
+
+def is_packed(params: Tensor) -> bool:
+    """Return whether a forward pass has packed samples, from its ``PackedSeqParams`` or None."""
+    return getattr(params, "qkv_format", None) == "thd"
+
+
+def rows_of(session: TorchSession, tokens: int) -> int:
+    """Return the rows of which packed samples with so many tokens are made; 1 where they are not those of the run."""
+    args = get_args()
+    rows = int(args.micro_batch_size)
+    return rows if tokens * session.place["cp_size"] == rows * args.seq_length else 1
+
+
+def unfolded(session: TorchSession, tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``[1, tokens]`` of packed samples as ``[rows, sequence]``, and any other tensor unchanged."""
+    is_folded = session.packed and tensor.dim() == 2 and len(tensor) == 1
+    return tensor.reshape(rows_of(session, tensor.shape[1]), -1) if is_folded else tensor
+
+
+def documents(session: TorchSession, params: Tensor) -> Array | None:
+    """Return the number of each token's document, int32 ``[rows, sequence]`` of this rank; None where ``PackedSeqParams`` do not tell."""
+    args, place, spans = get_args(), session.place, spans_of(params)
+    documents = None if spans is None else numbered(spans, args.micro_batch_size, args.seq_length)
+    if documents is None or place["cp_size"] == 1:
+        return documents
+    return documents[:, positions_of(rank_slices(place, args.seq_length))]
+
+
+def spans_of(params: Tensor) -> list[tuple[int, int]] | None:
+    """Return the tokens [start, stop) of each document; None where queries and keys have others, or ranks share one document."""
+    lengths, places = (cumulative(params, suffix) for suffix in ("", "_padded"))
+    if lengths is None or places is None or len(lengths) != len(places) or getattr(params, "local_cp_size", None) is not None:
+        return None
+    sizes = zip(places[:-1].tolist(), np.diff(lengths).tolist(), strict=True)
+    return [(start, start + size) for start, size in sizes if size]  # empty documents fill cu_seqlens up
+
+
+def cumulative(params: Tensor, suffix: str) -> Array | None:
+    """Return cumulative lengths of documents, with a suffix those with the padding behind each; None where queries and keys differ."""
+    here = []
+    for of in ("cu_seqlens_q", "cu_seqlens_kv"):
+        padded = getattr(params, of + suffix, None)
+        here.append(getattr(params, of, None) if padded is None else padded)
+    if not all(isinstance(lengths, torch.Tensor) for lengths in here):
+        return None
+    queries, keys = (to_numpy(lengths).reshape(-1) for lengths in here)
+    return queries if np.array_equal(queries, keys) else None
