@@ -7,6 +7,7 @@ leaves out (``run@0-399,401-999`` skips a suspicious batch) are skipped: from th
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +21,14 @@ from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch, documents_of
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
+
+
+class DocumentForm(Enum):
+    """How a run gives its model the documents of a row."""
+
+    MASK = "an attention mask"
+    PACKED = "packed samples"
+    NONE = "nothing"
 
 
 @dataclass
@@ -102,8 +111,11 @@ class Replay:
             )
         return wanted
 
-    def check(self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True) -> None:
+    def check(
+        self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True, form: DocumentForm = DocumentForm.MASK
+    ) -> None:
         """Raise RefusedRun unless batches have this sequence length, ``rows`` a step, and ids below ``vocabulary``; None is not checked.
+        Their documents must fit ``form``.
 
         Without ``every`` only the first step is checked: of a large job one rank checks all.
         """
@@ -121,8 +133,25 @@ class Replay:
             elif vocabulary is not None and not 0 <= facts.lowest <= facts.highest < vocabulary:
                 problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "
                 problem += "use the model that the data was made for"
+            else:
+                problem = self._misfit(self.recorded_step(step), form)
             if problem:
                 raise RefusedRun(f"{self.source}: the batch of step {self.recorded_step(step)} {problem}")
+
+    def _misfit(self, step: int, form: DocumentForm) -> str | None:
+        """Return why the documents of a recorded step do not fit a form; None where they do."""
+        described = () if self.run.made_by_hand or form is DocumentForm.MASK else self.run.batch_descriptions(step).values()
+        packed = any("documents" in batch.arrays for batch in described)
+        masked = any(batch.attention_mask == "own" for batch in described)
+        if form is DocumentForm.PACKED and masked and not packed and documents_of(self.run.batch(step)) is None:
+            return "has an attention mask that separates no documents, and this run packs samples; train it without packing"
+        documents = self.run.batch(step, ("documents",)).documents if form is DocumentForm.NONE and packed else None
+        if documents is not None and documents.any():
+            return (
+                "has several documents in a row, and this run gives its model no mask; train with --dataloader-inter-document-masking, "
+                "or without --no-create-attention-mask-in-dataloader"
+            )
+        return None
 
     def batch(self, step: int) -> Batch:
         """Read and verify the global batch of a step; raises RecordError after the last recorded step."""
@@ -156,7 +185,8 @@ def filled(batch: Batch, *, packed: bool = False) -> dict[str, Array]:
     arrays.setdefault("position_ids", np.broadcast_to(np.arange(shape[1]), shape))
     mask, documents = arrays.pop("attention_mask", None), arrays.pop("documents", None)
     if packed:
-        if (documents := documents_of(batch)) is None:
+        documents = documents_of(batch)
+        if documents is None:
             raise RefusedRun(f"the attention mask of step {batch.step} separates no documents, and packed samples have no other mask")
         arrays["documents"] = documents
     elif documents is not None and documents.any():

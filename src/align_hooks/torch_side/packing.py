@@ -12,17 +12,12 @@ from align_hooks.names.blocks import Array
 from align_hooks.record.format.documents import numbered
 from align_hooks.record.format.sequence import positions_of
 from align_hooks.torch_side.arrays import to_numpy
-from align_hooks.torch_side.objects import Arguments, Tensor
+from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.session import TorchSession
 
 ARGUMENT = "packed_seq_params"
 """The argument of the model, and of each layer."""
-
-
-def packs(args: Arguments) -> bool:
-    """Return whether Megatron's arguments have its data sets and scripts pack samples."""
-    return any(getattr(args, name, False) for name in ("sft", "dataloader_inter_document_masking"))
 
 
 def is_packed(params: Tensor) -> bool:

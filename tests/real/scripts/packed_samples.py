@@ -1,26 +1,30 @@
-"""``pretrain_gpt.py`` on lines as documents: packed with --dataloader-inter-document-masking, kept apart by masks with --reset-….
+"""``pretrain_gpt.py`` on lines as documents: packed with --dataloader-inter-document-masking or --sft, kept apart by masks with --reset-….
 
-PACKED_FAULT plants a fault: crossing (attention is given one document a row), shifted (boundaries come a token late), positions (they go
-on over boundaries).
+PACKED_FAULT plants a fault: crossing (attention is given one document a row), unseen (attention crosses documents behind the model's
+arguments), shifted (boundaries come a token late), positions (they go on over boundaries). With WITNESS, losses and final parameters go
+there to the bit.
 """
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "launch"))
 
+import numpy as np
 import pretrain_gpt as script
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
+from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.utils import flatten_batch_for_packed_sequences
 
 LINE_END = 10
 FAULT = os.environ.get("PACKED_FAULT", "")
 PACKED = ("cu_seqlens", "max_seqlen")
-witnessed: list[float] = []
+witnessed: dict[str, Any] = {"losses": []}
 
 
 def get_batch(data_iterator: Any) -> dict[str, Any]:
@@ -45,11 +49,16 @@ def get_batch(data_iterator: Any) -> dict[str, Any]:
     return flatten_batch_for_packed_sequences(batch)
 
 
+def whole_rows(ends: torch.Tensor) -> torch.Tensor:
+    """One document a row."""
+    return torch.arange(0, int(ends[-1]) + 1, script.get_args().seq_length, dtype=torch.int32)
+
+
 def packed(ends: torch.Tensor, longest: int) -> PackedSeqParams:
     """What attention is given."""
     args = script.get_args()
     if FAULT == "crossing":
-        ends = torch.arange(0, int(ends[-1]) + 1, args.seq_length, dtype=torch.int32)
+        ends = whole_rows(ends)
     elif FAULT == "shifted":
         ends = torch.where(ends % args.seq_length == 0, ends, ends + 1).unique()
     longest = max(longest, int((ends[1:] - ends[:-1]).max()))
@@ -59,7 +68,7 @@ def packed(ends: torch.Tensor, longest: int) -> PackedSeqParams:
 def forward_step(data_iterator: Any, model: Any) -> Any:
     """One micro-batch through the model, packed where the flag says so."""
     args = script.get_args()
-    if not args.dataloader_inter_document_masking:
+    if not (args.sft or args.dataloader_inter_document_masking):
         return script.forward_step(data_iterator, model)
     batch = get_batch(data_iterator)
     params = packed(batch["cu_seqlens"][0], int(batch["max_seqlen"].item()))
@@ -67,7 +76,8 @@ def forward_step(data_iterator: Any, model: Any) -> Any:
     if FAULT == "positions":
         positions = torch.arange(positions.numel())[None] % args.seq_length
     output = model(batch["tokens"], positions, None, labels=batch["labels"], loss_mask=batch["loss_mask"], packed_seq_params=params)
-    witnessed.append(float(output.detach().double().sum()))
+    witnessed["losses"].append(output.detach().numpy())
+    witnessed["model"] = model
     return output, partial(script.loss_function, batch["loss_mask"])
 
 
@@ -83,8 +93,19 @@ if __name__ == "__main__":
         return made
 
     script.build_tokenizer = build_tokenizer
+    if FAULT == "unseen":
+        attend = DotProductAttention.forward
+
+        def crossing(self: Any, *given: Any, packed_seq_params: PackedSeqParams, **kwargs: Any) -> torch.Tensor:
+            """Attention over the ends of documents."""
+            ends = whole_rows(packed_seq_params.cu_seqlens_q)
+            params = replace(packed_seq_params, cu_seqlens_q=ends, cu_seqlens_kv=ends)
+            return attend(self, *given, packed_seq_params=params, **kwargs)
+
+        DotProductAttention.forward = crossing
     script.datasets_provider.is_distributed = True
     container = script.pretrain_cfg_container_from_args(arguments, script.gpt_config_from_args(arguments))
     script.pretrain(container, script.datasets_provider, script.ModelType.encoder_or_decoder, forward_step)
     if "WITNESS" in os.environ:
-        Path(os.environ["WITNESS"]).write_text("\n".join(value.hex() for value in witnessed))
+        parameters = {name: tensor.detach().numpy() for name, tensor in witnessed["model"].named_parameters()}
+        np.savez(os.environ["WITNESS"], **parameters, losses=np.stack(witnessed["losses"]))

@@ -74,7 +74,9 @@ def _arrays(run: RunRows, rank: int, of_description: dict[str, tuple[str, ...]])
 
 def why_not_replayed(run: RunRows, step: int) -> MissingBatchReason | None:
     """Return why the batch of a completed step has no loss mask or documents; None with both, or without a known reason."""
-    if not run.unseen:
-        return None
-    words = (word for row in run.rank_rows(step).values() for word in row.unseen)
-    return next((reason for reason in known(words) if reason in NOT_REPLAYED), None)
+    return next((reason for reason in unseen_at(run, step) if reason in NOT_REPLAYED), None)
+
+
+def unseen_at(run: RunRows, step: int) -> list[MissingBatchReason]:
+    """Return why parts of the batch of a completed step are missing."""
+    return known(word for row in run.rank_rows(step).values() for word in row.unseen) if run.unseen else []

@@ -38,6 +38,10 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             session.current.attempt.expert_counts[name] = session.current.attempt.expert_counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:
             chosen, packed = chosen_by(instance, routing_map), session.packed
-            of_rows = chosen.view(rows_of(session, positions), -1, chosen.shape[1]) if packed else chosen.view(positions, rows, -1).transpose(0, 1)
+            of_rows = (
+                chosen.view(rows_of(session, positions), -1, chosen.shape[1])
+                if packed
+                else chosen.view(positions, rows, -1).transpose(0, 1)
+            )
             session.current.attempt.chosen_experts.setdefault(name, []).append(of_rows)
     return result
