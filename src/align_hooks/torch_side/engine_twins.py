@@ -33,16 +33,22 @@ class NormThenLinear(ColumnParallelLinear):  # type: ignore[misc]
         return super().forward(normalised, *args, **kwargs)
 
 
-def by_document(attend: Callable[..., Tensor], params: Tensor, inputs: Sequence[Tensor], *args: object, **kwargs: object) -> Tensor:
-    """Return the attention of packed samples ``[tokens, 1, hidden]``, 0 between documents, by an ``attend`` that takes one document.
+def by_document(
+    attend: Callable[..., Tensor], width: int, params: Tensor, inputs: Sequence[Tensor], *args: object, **kwargs: object
+) -> Tensor:
+    """Return the attention of packed samples, ``[tokens, hidden]``, 0 between documents; ``attend`` takes one, and returns ``width``.
 
-    ``inputs`` are queries, keys and values, ``[tokens, heads, size]``."""
-    spans = spans_of(params)
+    ``inputs`` are queries, keys and values, ``[tokens, heads, size]``. Latent attention has filled values up to the size of queries."""
+    spans, (query, key, value) = spans_of(params), inputs
     if not spans:
         raise RefusedRun(f"{PREFIX}DEVICE=cpu: packed samples whose cu_seqlens of queries and keys differ; run them on an accelerator")
+    heads, filled = query.shape[1], value.shape[2]
+    size = width // heads
     parts, end = [], 0
     for start, stop in spans:
-        part = attend(*(tensor[start:stop].unsqueeze(1) for tensor in inputs), *args, **kwargs)
-        parts.append(torch.nn.functional.pad(part, (0, 0, 0, 0, start - end, 0)))
+        document = (tensor[start:stop].unsqueeze(1) for tensor in (query, key, value[..., :size]))
+        part = attend(*document, *args, **kwargs).squeeze(1)
+        parts.append(torch.nn.functional.pad(part, (0, 0, start - end, 0)))
         end = stop
-    return torch.nn.functional.pad(torch.cat(parts), (0, 0, 0, 0, 0, len(inputs[0]) - end))
+    whole = torch.nn.functional.pad(torch.cat(parts), (0, 0, 0, len(query) - end))
+    return torch.nn.functional.pad(whole.unflatten(1, (heads, size)), (0, filled - size)).flatten(1)

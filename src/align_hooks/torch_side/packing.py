@@ -1,4 +1,4 @@
-"""Packed samples: the rows of a micro-batch behind each other in one row, and ``PackedSeqParams``, by which attention keeps documents apart.
+"""Packed samples: rows of a micro-batch behind each other in one, and ``PackedSeqParams``, by which attention keeps documents apart.
 
 A record has rows as the data set has them, ``[rows, sequence]``, and the number of each token's document in its row, so that batches with
 and without packing are compared, joined and cut alike.

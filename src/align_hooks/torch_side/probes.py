@@ -178,8 +178,22 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
     groups = queries if latent else config.num_query_groups or queries
     for position, (name, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
         value = share(f"{attention}.{name}", count * width, place)
-        yield ProbePoint(core, (value,), argument(position, name), before=True)
-    yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),))
+        yield ProbePoint(core, (value,), argument(position, name), split=without_padding(count, width, place), before=True)
+    value = share(f"{attention}.core", queries * of_values, place)
+    yield ProbePoint(core, (value,), split=without_padding(queries, of_values, place))
+
+
+def without_padding(count: int, width: int, place: Place) -> Split:
+    """Return a split of heads that are wider: latent attention of packed samples fills values up to the width of queries."""
+    here = count // place["tp_size"]
+
+    def split(tensor: Tensor) -> list[Tensor]:
+        if tensor.dim() == 4 or tensor.shape[-1] in (width, here * width):
+            return [tensor]
+        of_heads = tensor if tensor.shape[1] == here else tensor.unflatten(-1, (here, -1))
+        return [of_heads[..., :width].flatten(1)]
+
+    return split
 
 
 def share(name: str, width: int, place: Place) -> ProbeSlice:

@@ -113,6 +113,8 @@ def _packed(settings: Settings, get: Get) -> Iterator[str]:
     cut, several = _is_several(get("context_parallel_size")), _is_several(get("micro_batch_size"))
     if not packs(get):
         return
+    if get("multi_latent_attention") and (variables := _asked(settings, "teacher")):
+        yield f"--multi-latent-attention fills the values of packed samples up, which {variables} was not tried with; unset it"
     if cut and settings.device == "cpu":
         yield f"{PREFIX}DEVICE=cpu: packed samples are attended to on one context-parallel rank; leave out --context-parallel-size"
     elif cut and (get("sft") or get("hybrid_context_parallel") or several):

@@ -256,7 +256,7 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
 
         session.override("attention of packed samples", "Transformer Engine's", "Megatron's own, a document at a time", WHY)
         attend = functools.partial(forward, self)
-        return by_document(attend, packed_seq_params, (query, key, value), *args, **kwargs)
+        return by_document(attend, self.hidden_size_per_partition, packed_seq_params, (query, key, value), *args, **kwargs)
 
     session.patch_log.surround(module.DotProductAttention, "__init__", init_whole)
     session.patch_log.surround(module.DotProductAttention, "forward", forward_rows)

@@ -32,7 +32,8 @@ def get_batch(data_iterator: Any) -> dict[str, Any]:
     args = script.get_args()
     keys = (*script.KEYS, *PACKED, "cu_seqlens_padded")
     batch: dict[str, Any] = dict.fromkeys(keys)
-    batch |= {key: value for key, value in next(data_iterator).items() if key in keys}
+    if data_iterator is not None:
+        batch |= {key: value for key, value in next(data_iterator).items() if key in keys}
     batch = script.get_batch_on_this_tp_rank(
         batch,
         has_cu_seqlens=True,

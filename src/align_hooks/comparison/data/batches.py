@@ -128,8 +128,8 @@ def _documents(ours: Array, theirs: Array, step: int) -> list[Finding]:
         return []
     row, token = np.argwhere(wrong)[0].tolist()
     counts = (message("batches.documents", count=int(documents[row].max()) + 1) for documents in (ours, theirs))
-    rows = {"count": int(wrong.any(axis=1).sum()), "all": len(wrong)}
-    return [_finding("batches.documents_differ", "documents", step, *counts, row=row, token=token, **rows)]
+    rows = int(wrong.any(axis=1).sum())
+    return [_finding("batches.documents_differ", "documents", step, *counts, row=row, token=token, count=rows, all=len(wrong))]
 
 
 def _shape(array: Array) -> str:

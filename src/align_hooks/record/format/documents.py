@@ -46,7 +46,7 @@ def ends_of(documents: Array) -> list[Array]:
 def mask_of(documents: Array) -> Array:
     """Return the attention mask of documents, bool ``[rows, 1, sequence, sequence]``, True where attention is forbidden."""
     begins = _begins(documents)
-    return (~np.tri(documents.shape[1], dtype=bool) | (begins[:, :, None] != begins[:, None, :]))[:, None]
+    return np.asarray(~np.tri(documents.shape[1], dtype=bool) | (begins[:, :, None] != begins[:, None, :]))[:, None]
 
 
 def of_mask(mask: Array) -> Array | None:
@@ -59,4 +59,4 @@ def of_mask(mask: Array) -> Array | None:
 def _begins(documents: Array) -> Array:
     """Return where the run of equal numbers around each token begins."""
     changes = np.diff(documents, axis=1, prepend=documents[:, :1] - 1) != 0
-    return np.maximum.accumulate(np.where(changes, np.arange(documents.shape[1]), 0), axis=1)
+    return np.asarray(np.maximum.accumulate(np.where(changes, np.arange(documents.shape[1]), 0), axis=1))
