@@ -4,6 +4,8 @@ A record has rows as the data set has them, ``[rows, sequence]``, and the number
 and without packing are compared, joined and cut alike.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from megatron.training import get_args
@@ -14,7 +16,6 @@ from align_hooks.record.format.sequence import positions_of
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
-from align_hooks.torch_side.session import TorchSession
 
 ARGUMENT = "packed_seq_params"
 """The argument of the model, and of each layer."""
@@ -25,22 +26,22 @@ def is_packed(params: Tensor) -> bool:
     return getattr(params, "qkv_format", None) == "thd"
 
 
-def rows_of(session: TorchSession, tokens: int) -> int:
+def rows_of(place: Mapping[str, int], tokens: int) -> int:
     """Return the rows of which packed samples with so many tokens are made; 1 where they are not those of the run."""
     args = get_args()
     rows = int(args.micro_batch_size)
-    return rows if tokens * session.place["cp_size"] == rows * args.seq_length else 1
+    return rows if tokens * place["cp_size"] == rows * args.seq_length else 1
 
 
-def unfolded(session: TorchSession, tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``[1, tokens]`` of packed samples as ``[rows, sequence]``, and any other tensor unchanged."""
-    is_folded = session.packed and tensor.dim() == 2 and len(tensor) == 1
-    return tensor.reshape(rows_of(session, tensor.shape[1]), -1) if is_folded else tensor
+def unfolded(place: Mapping[str, int], value: Tensor) -> Tensor:
+    """Return ``[1, tokens]`` of packed samples as ``[rows, sequence]``, and anything else unchanged."""
+    is_folded = isinstance(value, torch.Tensor) and value.dim() == 2 and len(value) == 1
+    return value.reshape(rows_of(place, value.shape[1]), -1) if is_folded else value
 
 
-def documents(session: TorchSession, params: Tensor) -> Array | None:
+def documents(place: Mapping[str, int], params: Tensor) -> Array | None:
     """Return the number of each token's document, int32 ``[rows, sequence]`` of this rank; None where ``PackedSeqParams`` do not tell."""
-    args, place, spans = get_args(), session.place, spans_of(params)
+    args, spans = get_args(), spans_of(params)
     documents = None if spans is None else numbered(spans, args.micro_batch_size, args.seq_length)
     if documents is None or place["cp_size"] == 1:
         return documents

@@ -29,13 +29,13 @@ from align_hooks.record.format.sequence import Slices, part_of, positions_of
 from align_hooks.record.format.sketch import PROJECTIONS
 from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
+from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import fetched, numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
-from align_hooks.torch_side.session import TorchSession
 
 
 def wanted(settings: Settings) -> Callable[[str], bool]:
@@ -47,7 +47,7 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
 class ProbeRecorder:
     """The probes and the recorded values of one step."""
 
-    session: TorchSession
+    session: Session
     place: Mapping[str, int]
     probe_points: Sequence[ProbePoint]
     sums: dict[tuple[str, int], Tensor] = field(default_factory=dict)
@@ -63,6 +63,8 @@ class ProbeRecorder:
     handles: list[Tensor] = field(default_factory=list)
     scale: Tensor | float = 1.0
     """The factor by which gradients in the backward pass are too large."""
+    packed: bool = False
+    """Whether the forward pass under way is of packed samples, whose rows lie behind each other in one row."""
 
     def __post_init__(self) -> None:
         settings = self.session.settings
@@ -150,18 +152,18 @@ class ProbeRecorder:
         part = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
         slices = slices_of(self.place, self._in_rows(value, tensor).shape[0])
         part = part if slices is None else part[:, positions_of(slices)]
-        ordered = part if self.session.packed else part.transpose(1, 0, 2)
+        ordered = part if self.packed else part.transpose(1, 0, 2)
         forced = torch.from_numpy(np.ascontiguousarray(ordered)).to(tensor.device, tensor.dtype)
-        if self.session.packed:
+        if self.packed:
             return forced.reshape(tensor.shape)
         return forced.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else forced[..., 0].transpose(0, 1)
 
     def _in_rows(self, value: ProbeSlice, part: Tensor) -> Tensor:
         """Return a value as ``[positions, rows, columns]``."""
-        if not self.session.packed:
+        if not self.packed:
             return in_rows(part, value, get_args().micro_batch_size)
         tokens = part.numel() if value.name == points.TOKEN_LOSSES else part.shape[0]
-        return part.reshape(rows_of(self.session, tokens), -1, part.numel() // tokens).transpose(0, 1)
+        return part.reshape(rows_of(self.place, tokens), -1, part.numel() // tokens).transpose(0, 1)
 
     def _gradient(self, probe: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
         with self.session.recording.isolate_failures("activations"):

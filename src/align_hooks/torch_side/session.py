@@ -126,6 +126,12 @@ class TorchSession(Session):
     """Whether the device computes the tokens' digest correctly; None before the first test."""
     current: CurrentStep = field(default_factory=CurrentStep)
 
+    def see_packed(self, packed: bool) -> None:
+        """Note whether the forward pass that begins is of packed samples."""
+        self.packed = packed
+        if self.current.probes is not None:
+            self.current.probes.packed = packed
+
     def see_unseen(self, reasons: Iterable[MissingBatchReason]) -> None:
         """Keep why parts of the step's batch are missing, for its row, and print new reasons."""
         unseen = self.current.unseen

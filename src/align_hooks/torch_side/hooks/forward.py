@@ -20,6 +20,7 @@ from align_hooks.record.format.batch_arrays import is_causal
 from align_hooks.record.format.token_digest import CALLED
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
+from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, unfolded
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
@@ -33,6 +34,9 @@ ARGUMENTS = {
     "position_ids": "position_ids",
 }
 
+FEWEST = 6
+"""Arguments by position before ``packed_seq_params`` can be one, in any version."""
+
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``GPTModel.forward`` after digesting its tokens and, on steps whose batch is wanted, copying its inputs to the host."""
@@ -40,11 +44,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         nothing: set[str] = set()
         names = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
         session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, nothing))
-    session.packed = is_packed(kwargs.get(ARGUMENT))
+    session.see_packed(is_packed(packed_params(wrapped, args, kwargs)))
     # a pass outside a forward step is a recomputation
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
         tokens = kwargs.get("input_ids", args[0] if args else None)
-        digest(session, instance, unfolded(session, tokens) if isinstance(tokens, torch.Tensor) else tokens)
+        digest(session, instance, in_rows(session, tokens))
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.isolate_failures("the batch"):
@@ -54,19 +58,31 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
                 raise TypeError("the model's forward does not name what it is given; decorate it with functools.wraps")
             batch = {ours: inputs.get(theirs) for theirs, ours in ARGUMENTS.items()}
             chunk = [module is instance for module in session.chunks].index(True)
-            given = {name: unfolded(session, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+            given = {name: in_rows(session, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
             arrays = {name: host_copy(name, value) for name, value in given.items()}
             candidates = [arrays.pop(MASK)] if MASK in arrays else []
             seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), candidates=candidates)
             if inputs.get(ARGUMENT) is not None:
-                seen.keep_documents(documents(session, inputs[ARGUMENT]) if session.packed else None)
+                seen.keep_documents(documents(session.place, inputs[ARGUMENT]) if session.packed else None)
             session.under_way.append((chunk, seen))
     output = wrapped(*args, **kwargs)
     if seen is not None:
         with session.recording.isolate_failures("token losses"):
-            if seen.keep_losses(unfolded(session, output) if isinstance(output, torch.Tensor) else output):
+            if seen.keep_losses(in_rows(session, output)):
                 output.register_hook(functools.partial(weigh, session, seen))
     return output
+
+
+def in_rows(session: TorchSession, value: Tensor) -> Tensor:
+    """Return a tensor of packed samples in the rows of the data set, and anything else unchanged."""
+    return unfolded(session.place, value) if session.packed else value
+
+
+def packed_params(wrapped: Function, args: Args, kwargs: Kwargs) -> object:
+    """Return the ``PackedSeqParams`` of a call of the model; None without."""
+    if ARGUMENT in kwargs or len(args) < FEWEST:
+        return kwargs.get(ARGUMENT)
+    return inspect.signature(wrapped).bind_partial(*args).arguments.get(ARGUMENT)
 
 
 def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> None:

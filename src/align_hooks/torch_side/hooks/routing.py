@@ -39,7 +39,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         if kept:
             chosen, packed = chosen_by(instance, routing_map), session.packed
             of_rows = (
-                chosen.view(rows_of(session, positions), -1, chosen.shape[1])
+                chosen.view(rows_of(session.place, positions), -1, chosen.shape[1])
                 if packed
                 else chosen.view(positions, rows, -1).transpose(0, 1)
             )
