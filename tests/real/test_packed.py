@@ -84,6 +84,43 @@ def test_masks_that_start_anew_are_the_same_documents(packed: Path, corpus: dict
     frameworks.aligned(reset, replayed(reset, *PACKED))
 
 
+@pytest.mark.slow
+def test_mindformers_is_aligned_with_packed_samples_by_a_mask_of_its_own(corpus: dict[str, str]) -> None:
+    packed = frameworks.recorded(frameworks.megatron, family="qwen3", script=SCRIPT, flags=PACKED, change=corpus)
+    change = {"model.model_config.use_eod_reset": True}
+    frameworks.aligned(packed, frameworks.recorded(frameworks.mindformers, family="qwen3", change=change, **frameworks.fed_by(packed)))
+    refused(frameworks.mindformers, "use_eod_reset", family="qwen3", REPLAY_BATCHES=packed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
+def test_experts_and_latent_attention_of_packed_samples(family: str, corpus: dict[str, str]) -> None:
+    given = {"family": family, "script": SCRIPT, "ROUTING": "all"}
+    reset = frameworks.recorded(frameworks.megatron, flags=RESET, change=corpus, **given)
+    fed = frameworks.fed_by(reset) | {"REPLAY_ROUTING": reset}
+    packed = frameworks.recorded(frameworks.megatron, flags=PACKED, **given, **fed)
+    frameworks.aligned(reset, packed)
+    ours, theirs = (open_run(run) for run in (reset, packed))
+    for name, experts in ours.routing(0).items():
+        assert np.array_equal(experts, theirs.routing(0)[name])
+    assert {*ours.activations(0).names} == {*theirs.activations(0).names}
+
+
+LAYOUTS = {
+    "TP2": (("--tensor-model-parallel-size", "2"), "2"),
+    "TP2, its sequence cut": (("--tensor-model-parallel-size", "2", "--sequence-parallel"), "1"),
+    "PP2": (("--pipeline-model-parallel-size", "2"), "1"),
+    "DP2": ((), "1"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flags", "rows"), LAYOUTS.values(), ids=LAYOUTS)
+def test_layouts_of_packed_samples_are_aligned(flags: tuple[str, ...], rows: str, packed: Path) -> None:
+    given = {"script": SCRIPT, "flags": (*PACKED, *flags), "ranks": 2, "change": {"--micro-batch-size": rows}}
+    frameworks.aligned(packed, frameworks.recorded(frameworks.megatron, **given, **frameworks.fed_by(packed)))
+
+
 def alone(where: Path, packed: Path) -> None:
     """Write each document of the first step in a row of its own, padded with what does not count."""
     batch = open_run(packed).batch(0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from align_hooks.record.format.documents import ends_of, mask_of, numbered, of_mask, starts_of
+from align_hooks.record.format.documents import ends_of, mask_of, numbered, of_lengths, of_mask, starts_of
 
 DOCUMENTS = [[0, 0, 1, -1, 2], [0, 0, 0, 0, -1], [0, 1, 1, 1, 1]]
 SPANS = [(0, 2), (2, 3), (4, 5), (5, 9), (10, 11), (11, 15)]
@@ -33,3 +33,19 @@ def test_a_mask_separates_documents_or_is_none_of_any() -> None:
     other = mask.copy()
     other[0, 0, 4, 0] = False
     assert of_mask(other) is None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "documents"),
+    [
+        ([[2, 3, 5, 5], [5, 5, 5, 5]], [[0, 0, 1, 2, 2], [0] * 5]),
+        ([[2, 3, 5, 5], [6, 10, 10, 10]], [[0, 0, 1, 2, 2], [0, 1, 1, 1, 1]]),
+        ([[2, 3], [4, 5]], None),
+        ([[3, 2, 5]], None),
+        ([[2, 8, 10]], None),
+    ],
+    ids=["of each row", "counted on", "without an end", "in disorder", "over rows"],
+)
+def test_documents_of_actual_seq_len(lengths: list[list[int]], documents: list[list[int]] | None) -> None:
+    made = of_lengths(np.array(lengths, np.int32), 5)
+    assert documents == (None if made is None else made.tolist())

@@ -1,5 +1,7 @@
 """Documents of packed samples, as ``PackedSeqParams`` tell them, and attention a document at a time."""
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ pytest.importorskip("megatron.training")
 
 from megatron.core.packed_seq_params import PackedSeqParams  # noqa: E402
 
+from align_hooks.torch_side import packing  # noqa: E402
 from align_hooks.torch_side.engine_twins import by_document  # noqa: E402
 from align_hooks.torch_side.packing import spans_of  # noqa: E402
 
@@ -34,6 +37,33 @@ def packed(ends: list[int], padded: list[int] | None = None, keys: list[int] | N
 )
 def test_spans_of_documents(params: PackedSeqParams, spans: list[tuple[int, int]] | None) -> None:
     assert spans_of(params) == spans
+
+
+PLACE = {"cp": 0, "cp_size": 1}
+ARGUMENTS = SimpleNamespace(micro_batch_size=2, seq_length=4, reset_attention_mask=True)
+
+
+@pytest.mark.parametrize(
+    ("ends", "documents"),
+    [([3, 4, 8], [[0, 0, 0, 1], [0, 0, 0, 0]]), ([3, 6, 8], None), ([3, 4], None)],
+    ids=["rows", "over rows", "a part"],
+)
+def test_documents_that_mindspeed_keeps_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, ends: list[int], documents: list[list[int]] | None
+) -> None:
+    monkeypatch.setattr(packing, "get_args", lambda: ARGUMENTS)
+    assert packing.packed_by_mindspeed() is None
+    monkeypatch.setitem(sys.modules, "mindspeed.utils", SimpleNamespace(get_actual_seq_len=lambda: torch.tensor(ends)))
+    made = packing.documents(PLACE, packing.packed_by_mindspeed())
+    assert documents == (None if made is None else made.tolist())
+
+
+def test_rows_are_those_of_the_run_or_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "get_args", lambda: ARGUMENTS)
+    tokens = torch.arange(8)[None]
+    assert packing.unfolded(PLACE, tokens).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert packing.unfolded(PLACE, tokens[:, :6]).shape == (1, 6)
+    assert packing.unfolded(PLACE, tokens.reshape(2, 4)).shape == (2, 4)
 
 
 def test_documents_are_attended_to_one_by_one_and_nothing_between_them() -> None:

@@ -148,8 +148,8 @@ class Replay:
         documents = self.run.batch(step, ("documents",)).documents if form is DocumentForm.NONE and packed else None
         if documents is not None and documents.any():
             return (
-                "has several documents in a row, and this run gives its model no mask; train with --dataloader-inter-document-masking, "
-                "or without --no-create-attention-mask-in-dataloader"
+                "has several documents in a row, which this run does not keep apart; train with masks or with packed samples "
+                "(--dataloader-inter-document-masking), or record one document a row"
             )
         return None
 

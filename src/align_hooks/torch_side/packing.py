@@ -4,10 +4,12 @@ A record has rows as the data set has them, ``[rows, sequence]``, and the number
 and without packing are compared, joined and cut alike.
 """
 
+import sys
 from collections.abc import Mapping
 
 import numpy as np
 import torch
+from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.training import get_args
 
 from align_hooks.names.blocks import Array
@@ -19,6 +21,8 @@ from align_hooks.torch_side.place import rank_slices
 
 ARGUMENT = "packed_seq_params"
 """The argument of the model, and of each layer."""
+MINDSPEED = ("mindspeed.core.context_parallel.get_batch_utils", "mindspeed.utils")
+"""Modules that keep the ends of documents for MindSpeed's attention, in 2.3 and before (``get_actual_seq_len``); untried."""
 
 
 def is_packed(params: Tensor) -> bool:
@@ -42,10 +46,14 @@ def unfolded(place: Mapping[str, int], value: Tensor) -> Tensor:
 def documents(place: Mapping[str, int], params: Tensor) -> Array | None:
     """Return the number of each token's document, int32 ``[rows, sequence]`` of this rank; None where ``PackedSeqParams`` do not tell."""
     args, spans = get_args(), spans_of(params)
-    documents = None if spans is None else numbered(spans, args.micro_batch_size, args.seq_length)
+    rows, length = int(args.micro_batch_size), int(args.seq_length)
+    # MindSpeed cuts its lengths by context-parallel ranks in ways of its own
+    if spans is None or not (is_packed(params) or (spans[-1][1] == rows * length and place["cp_size"] == 1)):
+        return None
+    documents = numbered(spans, rows, length)
     if documents is None or place["cp_size"] == 1:
         return documents
-    return documents[:, positions_of(rank_slices(place, args.seq_length))]
+    return documents[:, positions_of(rank_slices(place, length))]
 
 
 def spans_of(params: Tensor) -> list[tuple[int, int]] | None:
@@ -54,7 +62,7 @@ def spans_of(params: Tensor) -> list[tuple[int, int]] | None:
     if lengths is None or places is None or len(lengths) != len(places) or getattr(params, "local_cp_size", None) is not None:
         return None
     sizes = zip(places[:-1].tolist(), np.diff(lengths).tolist(), strict=True)
-    return [(start, start + size) for start, size in sizes if size]  # empty documents fill cu_seqlens up
+    return [(start, start + size) for start, size in sizes if size] or None  # empty documents fill cu_seqlens up
 
 
 def cumulative(params: Tensor, suffix: str) -> Array | None:
@@ -66,4 +74,16 @@ def cumulative(params: Tensor, suffix: str) -> Array | None:
     if not all(isinstance(lengths, torch.Tensor) for lengths in here):
         return None
     queries, keys = (to_numpy(lengths).reshape(-1) for lengths in here)
-    return queries if np.array_equal(queries, keys) else None
+    if not queries.size or not np.array_equal(queries, keys):
+        return None
+    return queries if queries[0] == 0 else np.concatenate([[0], queries])  # MindSpeed leaves the 0 out
+
+
+def packed_by_mindspeed() -> PackedSeqParams | None:
+    """Return the documents that MindSpeed hands to its attention past the model's arguments; None without."""
+    if not getattr(get_args(), "reset_attention_mask", False):
+        return None
+    modules = (sys.modules.get(name) for name in MINDSPEED)
+    kept = (module.get_actual_seq_len() for module in modules if module is not None and hasattr(module, "get_actual_seq_len"))
+    ends = next((ends for ends in kept if ends is not None), None)
+    return None if ends is None else PackedSeqParams(cu_seqlens_q=ends, cu_seqlens_kv=ends)

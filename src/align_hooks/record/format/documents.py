@@ -31,6 +31,16 @@ def numbered(spans: Iterable[tuple[int, int]], rows: int, length: int) -> Array 
     return documents
 
 
+def of_lengths(lengths: Array, length: int) -> Array | None:
+    """Return documents from MindFormers' column ``actual_seq_len``, ``[rows, any]``: where each ends, counted on over rows, and filled up
+    with the end of the row; None where a row does not end with its last document."""
+    last = lengths[:, -1:]
+    ends = lengths.astype(np.int64) - last + length
+    if (last % length).any() or (last < length).any() or (np.diff(ends, axis=1) < 0).any() or (ends < 0).any():
+        return None
+    return np.stack([np.searchsorted(np.unique(row), np.arange(length), side="right") for row in ends]).astype(np.int32)
+
+
 def starts_of(documents: Array) -> Array:
     """Return the position at which each token's document begins, ``[rows, sequence]``, and PADDING for a token of none."""
     return np.where(documents == PADDING, PADDING, _begins(documents))

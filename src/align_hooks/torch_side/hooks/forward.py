@@ -21,7 +21,7 @@ from align_hooks.record.format.token_digest import CALLED
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.objects import Tensor
-from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, unfolded
+from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, packed_by_mindspeed, unfolded
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
@@ -62,8 +62,9 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             arrays = {name: host_copy(name, value) for name, value in given.items()}
             candidates = [arrays.pop(MASK)] if MASK in arrays else []
             seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), candidates=candidates)
-            if inputs.get(ARGUMENT) is not None:
-                seen.keep_documents(documents(session.place, inputs[ARGUMENT]) if session.packed else None)
+            params = packed_by_mindspeed() if inputs.get(ARGUMENT) is None else inputs[ARGUMENT]
+            if params is not None:
+                seen.keep_documents(documents(session.place, params))
             session.under_way.append((chunk, seen))
     output = wrapped(*args, **kwargs)
     if seen is not None:
