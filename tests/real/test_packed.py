@@ -9,6 +9,8 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.data.batch_differences import Made
 from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergence
+from align_hooks.messages import Side
+from align_hooks.oracle.arbitrate import arbitrate
 from align_hooks.record.format.documents import ends_of
 from real import frameworks
 from real.test_noninterference import same
@@ -119,6 +121,17 @@ LAYOUTS = {
 def test_layouts_of_packed_samples_are_aligned(flags: tuple[str, ...], rows: str, packed: Path) -> None:
     given = {"script": SCRIPT, "flags": (*PACKED, *flags), "ranks": 2, "change": {"--micro-batch-size": rows}}
     frameworks.aligned(packed, frameworks.recorded(frameworks.megatron, **given, **frameworks.fed_by(packed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rotation", ["of documents", "of rows"])
+def test_a_third_opinion_judges_each_side_by_its_own_rotation(rotation: str, packed: Path) -> None:
+    reference = packed if rotation == "of documents" else replayed(packed, *RESET)
+    said = arbitrate(open_run(reference), open_run(replayed(packed, *PACKED, fault="unseen")))
+    first = said.first(Side.CANDIDATE)
+    assert said.right(Side.REFERENCE)
+    assert first is not None and first.point == "model.layers.0.self_attn.core"
+    assert said.alike is (rotation == "of documents")
 
 
 def alone(where: Path, packed: Path) -> None:

@@ -31,7 +31,7 @@ def consumed(elements: Sequence[Tensor], columns: Sequence[str], cell: Cell) -> 
         raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as {kind} does")
     read = _of_newer if model.is_newer else _of_older
     batch = {name: array.astype(np.float32 if name == "loss_mask" else np.int64) for name, array in read(arrays, model).items()}
-    return batch | _positions(arrays, model) | _documents(arrays, model)
+    return batch | _positions(arrays, model) | packed_documents(arrays, model)
 
 
 def _of_newer(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
@@ -71,7 +71,7 @@ def _positions(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
     return batch
 
 
-def _documents(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
+def packed_documents(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
     """Return the documents of packed samples, where the model reads the column and the column tells them."""
     if LENGTHS not in arrays or not reads_lengths(model):
         return {}

@@ -20,7 +20,7 @@ from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.check.gaps import why_not_replayed
-from align_hooks.record.format.documents import mask_of
+from align_hooks.record.format.documents import mask_of, starts_of
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts, Table
 from align_hooks.record.read.batch import Batch, documents_of, sizes_of
@@ -152,6 +152,11 @@ class Inputs:
             return ~np.tri(sequence, dtype=bool)[None, None]
         return mask[row : row + 1] if len(mask) > 1 else mask
 
+    def positions(self) -> Array:
+        """Return the positions by which queries and keys are rotated, ``[1 or rows, sequence]``: those in documents of packed samples."""
+        of_row, documents = np.arange(self.shape[1])[None], self.batch.documents
+        return of_row if documents is None else of_row - np.maximum(starts_of(documents), 0)
+
     def rounded(self, name: str) -> str | None:
         """Return the type to which the run rounds a weight before use; None where it computes with the recorded weight."""
         if self.compute_type not in HALF or name.endswith("e_score_correction_bias"):
@@ -228,7 +233,9 @@ def visible(batch: Batch) -> Array | None:
 
 
 def alike(ours: Inputs, theirs: Inputs) -> bool:
-    """Return whether two steps have the same weights, rounding, batch and choices of experts, to the bit."""
+    """Return whether two steps have the same weights, rounding, batch, packing and choices of experts, to the bit."""
+    if (ours.batch.documents is None) is not (theirs.batch.documents is None):
+        return False
     if not ours.objective.same(theirs.objective) or set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
         return False
     pairs: list[tuple[Any, Any]] = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
