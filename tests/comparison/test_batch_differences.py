@@ -129,7 +129,9 @@ def test_documents_of_packed_samples_are_those_of_a_mask(compared: Compared) -> 
 def test_documents_that_are_not_on_record_are_no_single_one(compared: Compared) -> None:
     candidate = of_text()
     candidate.rows[1]["unseen"] = [MissingBatchReason.DOCUMENTS.value]
-    outcome = compared(candidate, against=of_text())
+    reference = of_text()
+    apart(6, 12, 18)(reference.batches[1])
+    outcome = compared(candidate, against=reference)
     assert (outcome.verdict, stage(outcome, "batches").status) == (Verdict.NOT_COMPARABLE, Status.INCOMPLETE)
     assert "batches.documents_unseen" in ids(stage(outcome, "batches").summary)
 

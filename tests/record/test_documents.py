@@ -43,8 +43,9 @@ def test_a_mask_separates_documents_or_is_none_of_any() -> None:
         ([[2, 3], [4, 5]], None),
         ([[3, 2, 5]], None),
         ([[2, 8, 10]], None),
+        ([[4, 7, 7]], None),
     ],
-    ids=["of each row", "counted on", "without an end", "in disorder", "over rows"],
+    ids=["of each row", "counted on", "without an end", "in disorder", "over rows", "between rows"],
 )
 def test_documents_of_actual_seq_len(lengths: list[list[int]], documents: list[list[int]] | None) -> None:
     made = of_lengths(np.array(lengths, np.int32), 5)
