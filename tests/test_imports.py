@@ -212,8 +212,9 @@ IMPORTS_OF_OURS = {
     "comparison": """
         comparison configuration.pynative data_file extras messages families.registry names.blocks names.points quantities settings
         process.work process.storage
-        record.reader record.inventory record.batch_statistics record.check.contradictions record.check.self_check
-        record.format.ending record.format.layout record.format.rows record.format.schema record.format.shard record.format.state
+        record.reader record.inventory record.batch_statistics record.check.contradictions record.check.gaps
+        record.check.self_check record.format.documents record.format.ending record.format.layout record.format.missing_batch
+        record.format.rows record.format.schema record.format.shard record.format.state
         record.format.stored_tensor record.format.terms record.read.activations record.read.batch record.read.batch_digests
         record.read.loss_weights record.read.problems record.read.routing record.read.tensors
     """,

@@ -63,7 +63,14 @@ def anew(arrays: Arrays) -> Any:
     return np.stack([np.concatenate([np.arange(np.sum(row == part)) for part in np.unique(row)]) for row in ends])
 
 
+def apart(*ends: int) -> Callable[[Arrays], None]:
+    """Pack samples whose documents end at some places of each row."""
+    documents = np.searchsorted(ends, np.arange(24), side="right").astype(np.int32)
+    return lambda arrays: arrays.update(documents=np.tile(documents, (len(arrays["tokens"]), 1)))
+
+
 FAULTS = {
+    "documents are kept apart": (apart(6, 12, 18), "documents_meet", "documents_apart"),
     "labels are the tokens": (put("labels", lambda a: a["tokens"]), "labels_not_shifted", "labels_made"),
     "labels are shifted twice": (put("labels", lambda a: np.roll(a["labels"], -1, 1)), "labels_shifted_twice", "labels_made"),
     "labels to ignore": (put("labels", lambda a: np.where(a["tokens"] == 5, -100, a["labels"])), "labels_ignored", "labels_made"),
@@ -78,7 +85,7 @@ FAULTS = {
     "positions from 1": (put("position_ids", lambda a: a["position_ids"] + 1), "positions_from", "positions_made"),
     "its own attention": (put("attention_mask", lambda a: np.ones((4, 1, 24, 24))), "attention_of_its_own", "documents_apart"),
 }
-NAMES = {"labels": "labels", "mask": "loss_mask", "positions": "position_ids", "attention": "attention_mask"}
+NAMES = {"labels": "labels", "mask": "loss_mask", "positions": "position_ids", "attention": "attention_mask", "documents": "documents"}
 """The array that the first word of a way is about."""
 
 
@@ -90,6 +97,43 @@ def test_arrays_made_differently_of_the_same_tokens_are_described(compared: Comp
     differing = {"name": NAMES[way.partition("_")[0]], "differing": 3, "steps": 3, "step": 0, "iteration": 1}
     assert arguments("two_runs.other_arrays", outcome.headline) == differing
     assert ids(outcome.next)[0] == "next.mend_making"
+
+
+@pytest.mark.parametrize(("ends", "way"), [((7, 13, 19), "documents_later"), ((6, 12), "documents")], ids=["later", "fewer"])
+def test_documents_that_end_elsewhere_are_counted_and_described(compared: Compared, ends: tuple[int, ...], way: str) -> None:
+    outcome = compared(of_text(apart(*ends)), against=of_text(apart(6, 12, 18)))
+    assert (outcome.first.name, outcome.blame.causes) == ("batches", ("documents_end",))
+    assert ids(outcome.headline)[1] == f"batch_difference.{way}"
+    finding = outcome.first.findings[0]
+    token = 6 if way == "documents_later" else 18
+    place = arguments("batches.documents_differ", finding.what)
+    assert [place[name] for name in ("row", "token", "count", "all")] == [0, token, 4, 4]
+    assert [value.arguments["count"] for value in (finding.reference, finding.candidate)] == [4, len(ends) + 1]
+
+
+def test_documents_of_packed_samples_are_those_of_a_mask(compared: Compared) -> None:
+    def by_mask(arrays: Arrays) -> None:
+        documents = np.searchsorted([6, 12, 18], np.arange(24), side="right")
+        mask = (documents[:, None] != documents) | ~np.tri(24, dtype=bool)
+        arrays["attention_mask"] = np.broadcast_to(mask, (4, 1, 24, 24))
+
+    def padded(arrays: Arrays) -> None:
+        arrays["documents"][:, 5] = -1  # what ends a document is none of its tokens
+
+    for bends in ((by_mask,), (apart(6, 12, 18), padded)):
+        outcome = compared(of_text(*bends), against=of_text(apart(6, 12, 18)))
+        assert stage(outcome, "batches").status is Status.SAME, outcome.first
+    assert stage(compared(of_text(by_mask), against=of_text(apart(6, 12))), "batches").status is Status.DIFFERENT
+
+
+def test_documents_that_are_not_on_record_are_no_single_one(compared: Compared) -> None:
+    candidate = of_text()
+    candidate.rows[1]["unseen"] = [MissingBatchReason.DOCUMENTS.value]
+    reference = of_text()
+    apart(6, 12, 18)(reference.batches[1])
+    outcome = compared(candidate, against=reference)
+    assert (outcome.verdict, stage(outcome, "batches").status) == (Verdict.NOT_COMPARABLE, Status.INCOMPLETE)
+    assert "batches.documents_unseen" in ids(stage(outcome, "batches").summary)
 
 
 def test_the_side_that_does_it_is_named_and_the_id(compared: Compared) -> None:

@@ -13,6 +13,7 @@ from align_hooks.comparison.data.token_losses import (
     Where,
     Wrong,
     behind_boundaries,
+    by_document,
     compared,
     finding,
     logarithm,
@@ -86,23 +87,42 @@ def test_only_tokens_that_count_are_compared(mask: NDArray[np.float32] | None) -
 def documents(*ends: int) -> SimpleNamespace:
     """A batch whose rows each have one document, or two where the second begins at one of ``ends``."""
     positions = np.stack([np.concatenate([np.arange(end), np.arange(40 - end)]) for end in ends])
-    return SimpleNamespace(position_ids=positions, attention_mask=None, causal=True, tokens=positions)
+    return SimpleNamespace(position_ids=positions, attention_mask=None, causal=True, tokens=positions, documents=None)
 
 
 def masked(*ends: int) -> SimpleNamespace:
     """The same by a mask alone, ``[rows, 1, sequence, sequence]``, True where attention is forbidden."""
     of = np.stack([np.arange(40) >= end for end in ends])
     mask = (of[:, :, None] != of[:, None, :]) | ~np.tri(40, dtype=bool)
-    return SimpleNamespace(position_ids=np.tile(np.arange(40), (len(ends), 1)), attention_mask=mask[:, None], causal=False, tokens=of)
+    positions = np.tile(np.arange(40), (len(ends), 1))
+    return SimpleNamespace(position_ids=positions, attention_mask=mask[:, None], causal=False, tokens=of, documents=None)
 
 
-@pytest.mark.parametrize("batch", [documents(20, 40, 10), masked(20, 40, 10)], ids=["positions", "mask"])
+def packed(*ends: int) -> SimpleNamespace:
+    """The same by packed samples."""
+    of = np.stack([np.arange(40) >= end for end in ends]).astype(np.int32)
+    return SimpleNamespace(position_ids=None, attention_mask=None, causal=True, tokens=of, documents=of)
+
+
+@pytest.mark.parametrize("batch", [documents(20, 40, 10), masked(20, 40, 10), packed(20, 40, 10)], ids=["positions", "mask", "packed"])
 def test_tokens_behind_a_documents_end_are_told_by_it(batch: SimpleNamespace) -> None:
     candidate = LOSSES.copy()
     candidate[0, 20:] *= 1.001
     candidate[2, 10:] *= 1.001
     found = behind_boundaries((LOSSES, candidate), [batch, batch], 1e-5)  # type: ignore[list-item]
     assert found == Wrong(AffectedRows.DOCUMENTS, message("wrong_rows.behind_documents", count=2, all=3))
+
+
+@pytest.mark.parametrize("theirs", [masked(20, 40, 10), packed(20, 40, 10)], ids=["mask", "packed"])
+def test_the_first_document_that_differs_is_named(theirs: SimpleNamespace) -> None:
+    candidate = LOSSES.copy()
+    candidate[0, 25:] *= 1.001
+    candidate[2, 12] *= 1.1
+    sides = packed(20, 40, 10), theirs
+    first = by_document((LOSSES, candidate), sides, 1e-5)  # type: ignore[arg-type]
+    assert first == message("token_losses.by_document", count=2, all=5, document=1, row=0, token=20)
+    assert by_document((LOSSES, LOSSES), sides, 1e-5) is None  # type: ignore[arg-type]
+    assert by_document((LOSSES, candidate), (packed(20, 40, 11), theirs), 1e-5) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("row", "first"), [(0, 19), (1, 0), (2, 30)], ids=["before the end", "a row of one document", "one row of two"])

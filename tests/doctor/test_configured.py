@@ -53,6 +53,19 @@ MEGATRON: dict[str, tuple[str, dict[str, object], str]] = {
         *("--multi-latent-attention --tensor-model-parallel-size 2", {"device": "cpu"}),
         "--multi-latent-attention under tensor parallelism with --transformer-impl local is wrong in Megatron itself",
     ),
+    "packed on ranks of CPUs": (
+        *("--dataloader-inter-document-masking --context-parallel-size 2", {"device": "cpu", "run": "run"}),
+        "packed samples are attended to on one context-parallel rank",
+    ),
+    "packed, cut by document": (
+        *("--sft --context-parallel-size 2", {"run": "run", "batches": "0"}),
+        "unset ALIGN_HOOKS_BATCHES, everything else is recorded",
+    ),
+    "packed, rows cut": (
+        *("--sft --sequence-parallel --tensor-model-parallel-size 2", {"run": "run", "activations": "0"}),
+        "use --micro-batch-size 1, or unset ALIGN_HOOKS_ACTIVATIONS",
+    ),
+    "packed, latent": ("--sft --multi-latent-attention", {"run": "run", "teacher": "other"}, "ALIGN_HOOKS_TEACHER was not tried with"),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from align_hooks.names.blocks import Array
-from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason
+from align_hooks.record.format.missing_batch import NOT_REPLAYED, MissingBatchReason
 from chosen import slow_but
 from real import frameworks
 from real.kept import Kept
@@ -79,7 +79,7 @@ def test_what_is_not_seen_is_said_and_left_out_and_never_replayed(real_corpus: P
     assert len(lines) == 1, done.ours
     run = open_run(done.run)
     assert run.unseen == [UNSEEN[form]]
-    assert run.unseen[0] in NO_MASK
+    assert run.unseen[0] in NOT_REPLAYED
     batch = run.batch(0)
     assert batch.loss_mask is None
     assert (batch.labels is None, batch.token_losses is None) == ((True, True) if form == "own cross entropy" else (False, False))

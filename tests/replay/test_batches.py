@@ -10,9 +10,11 @@ import pytest
 
 from align_hooks import Batch
 from align_hooks.errors import RecordError, RefusedRun
-from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason
+from align_hooks.names.blocks import Array
+from align_hooks.record.format.documents import mask_of
+from align_hooks.record.format.missing_batch import NOT_REPLAYED, MissingBatchReason
 from align_hooks.record.write.step_files import StepBatch
-from align_hooks.replay.batches import Replay, filled
+from align_hooks.replay.batches import DocumentForm, Replay, filled
 from align_hooks.settings import PREFIX, Settings, Source, Steps
 from synthetic import CAUSAL, ROWS, SEQUENCE, STEPS, VOCABULARY, Synthetic, batch, begun, by_hand, finished, row
 
@@ -197,11 +199,50 @@ def test_a_causal_mask_is_left_to_the_model_and_another_is_handed_over_for_every
     np.testing.assert_array_equal(filled(own)["attention_mask"], np.repeat(~CAUSAL, ROWS, axis=0))
 
 
+DOCUMENTS = np.tile(np.array([0] * 2 + [1] * (SEQUENCE - 3) + [-1], np.int32), (ROWS, 1))
+MASK = mask_of(DOCUMENTS)
+
+
+def test_documents_are_a_mask_for_a_run_that_does_not_pack_and_a_mask_is_documents_for_one_that_does() -> None:
+    packed = Batch(0, ((ROWS,),), **batch(0), documents=DOCUMENTS)
+    made = filled(packed)
+    assert "documents" not in made
+    np.testing.assert_array_equal(made["attention_mask"], MASK)
+    assert MASK[0, 0, 2].tolist() == [True, True, False, *[True] * (SEQUENCE - 3)]
+    np.testing.assert_array_equal(filled(packed, packed=True)["documents"], DOCUMENTS)
+    masked = Batch(0, ((ROWS,),), **batch(0), attention_mask=MASK, causal=False)
+    assert filled(masked, packed=True).keys() == made.keys() - {"attention_mask"} | {"documents"}
+    np.testing.assert_array_equal(filled(masked, packed=True)["documents"], np.where(DOCUMENTS < 0, 2, DOCUMENTS))
+    assert not filled(Batch(0, ((ROWS,),), **batch(0)), packed=True)["documents"].any()
+    with pytest.raises(RefusedRun, match="separates no documents"):
+        filled(Batch(0, ((ROWS,),), **batch(0), attention_mask=~CAUSAL, causal=False), packed=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "form", "why"),
+    [
+        ("documents", DOCUMENTS, DocumentForm.NONE, "step 1 has several documents in a row"),
+        ("documents", 0 * DOCUMENTS, DocumentForm.NONE, None),
+        ("documents", DOCUMENTS, DocumentForm.PACKED, None),
+        ("documents", DOCUMENTS, DocumentForm.MASK, None),
+        ("attention_mask", MASK, DocumentForm.PACKED, None),
+        ("attention_mask", np.repeat(~CAUSAL, ROWS, 0), DocumentForm.PACKED, "step 1 has an attention mask that separates no documents"),
+    ],
+)
+def test_documents_must_fit_how_a_run_gives_them_to_its_model(
+    tmp_path: Path, name: str, array: Array, form: DocumentForm, why: str | None
+) -> None:
+    run = Synthetic(weights={}, gradients={}, norms={0: {}})
+    run.batches[1][name] = array
+    with pytest.raises(RefusedRun, match=why) if why else nullcontext():
+        replay(run.write(tmp_path / "run")).check(**FITTING, form=form)
+
+
 @pytest.mark.parametrize("reason", MissingBatchReason)
 def test_a_step_whose_mask_was_not_seen_is_refused_before_training_and_no_other(tmp_path: Path, reason: MissingBatchReason) -> None:
     synthetic = Synthetic(weights={}, gradients={}, norms={0: {}})
     synthetic.rows[1]["unseen"] = [reason.value]  # type: ignore[assignment]
     path = synthetic.write(tmp_path / "run")
     replay(path, "0").check(**FITTING)
-    with pytest.raises(RefusedRun, match="step 1") if reason in NO_MASK else nullcontext():
+    with pytest.raises(RefusedRun, match="step 1") if reason in NOT_REPLAYED else nullcontext():
         replay(path).check(**FITTING)

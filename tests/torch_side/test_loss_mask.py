@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason  # noqa: E402
+from align_hooks.record.format.missing_batch import NOT_REPLAYED, MissingBatchReason  # noqa: E402
 from align_hooks.torch_side.micro_batch import MicroBatch  # noqa: E402
 from align_hooks.torch_side.micro_batch import loss_mask as judged  # noqa: E402
 
@@ -95,7 +95,7 @@ def test_and_no_other(silent: str, reason: str, handed: list[np.ndarray]) -> Non
 
 
 def test_the_reasons_say_whether_there_is_a_mask() -> None:
-    assert set(MissingBatchReason) - NO_MASK == {MissingBatchReason.PASSES}
+    assert set(MissingBatchReason) - NOT_REPLAYED == {MissingBatchReason.PASSES}
 
 
 REDUCED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {

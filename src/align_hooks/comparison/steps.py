@@ -125,7 +125,9 @@ class PassComparison:
 
 def compare_points(context: ComparisonContext, step: int, chosen: Callable[[str], bool], order: Order) -> PassComparison:
     """Compare the points of one pass."""
-    findings = {finding.name: finding for finding in of_step(context, step) if chosen(finding.name)}
+    without = ROTATED if packs_alone(context, step) else ()
+    found = (finding for finding in of_step(context, step) if chosen(finding.name))
+    findings = {finding.name: finding for finding in found if not finding.name.removesuffix(GRADIENT).endswith(without)}
     ordered, made_from = order(list(findings))
     ours, theirs = (run.activations(step) for run in context.pair.runs)
     common = [name for name in ordered if name in ours.names and name in theirs.names]
@@ -136,6 +138,18 @@ def compare_points(context: ComparisonContext, step: int, chosen: Callable[[str]
     fine = healed(limit_ratio, ordered, consumers(made_from)) if follows else []
     others = {name: finding for name, finding in findings.items() if name not in fine}
     return PassComparison(len(findings), others, origins(others, ordered, made_from), fine, by_norms)
+
+
+ROTATED = (".self_attn.query", ".self_attn.key")
+"""Points whose values depend on where positions begin, which attention does not."""
+
+
+def packs_alone(context: ComparisonContext, step: int) -> bool:
+    """Return whether one side alone packs samples: Megatron-LM begins a document's rotation anew, and else that of a row."""
+    if step not in context.pair.steps("batches"):
+        return False
+    ours, theirs = context.batches(step)
+    return (ours.documents is None) is not (theirs.documents is None)
 
 
 def of_step(context: ComparisonContext, step: int) -> list[Finding]:

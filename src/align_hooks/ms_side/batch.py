@@ -1,6 +1,6 @@
 """The batch that a MindFormers model consumed, in the record's terms, from the columns of its data set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -10,11 +10,16 @@ from align_hooks.ms_side.columns import CUT, RESET, UNCUT, takes_cut
 from align_hooks.ms_side.model import Model, model_of
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.names.blocks import Array
+from align_hooks.record.format.documents import of_lengths
+from align_hooks.record.format.missing_batch import MissingBatchReason
+
+LENGTHS, DOCUMENTS = "actual_seq_len", "documents"
+"""The column of documents' lengths, and the array of a record."""
 
 
 def consumed(elements: Sequence[Tensor], columns: Sequence[str], cell: Cell) -> dict[str, Array]:
     """Return ``tokens`` and ``labels`` int64 and ``loss_mask`` fp32, ``[rows, sequence]``, and of a data set with these columns
-    ``position_ids`` int64 and ``attention_mask`` bool ``[rows, 1, sequence, sequence]``, True where attention is forbidden.
+    ``position_ids`` int64, ``attention_mask`` bool ``[rows, 1, sequence, sequence]``, True where attention is forbidden, and ``documents``.
 
     ``LlamaForCausalLM`` cuts tokens and labels out of sequence+1 ids unless ``input_sliced_sig`` is set; without a mask column its pad and
     ignore ids make the mask (``construct``, 1.5 to 1.9). In 1.3 it always cuts and accepts no mask. A newer model never cuts, and drops
@@ -26,7 +31,7 @@ def consumed(elements: Sequence[Tensor], columns: Sequence[str], cell: Cell) -> 
         raise RefusedRun(f"the data set has no column input_ids but {', '.join(columns)}; name its columns as {kind} does")
     read = _of_newer if model.is_newer else _of_older
     batch = {name: array.astype(np.float32 if name == "loss_mask" else np.int64) for name, array in read(arrays, model).items()}
-    return batch | _positions(arrays, model)
+    return batch | _positions(arrays, model) | packed_documents(arrays, model)
 
 
 def _of_newer(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
@@ -64,6 +69,24 @@ def _positions(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
     if model.is_newer and arrays.get("attention_mask", np.zeros(())).ndim == 4:
         batch["attention_mask"] = arrays["attention_mask"] != 0
     return batch
+
+
+def packed_documents(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
+    """Return the documents of packed samples, where the model reads the column and the column tells them."""
+    if LENGTHS not in arrays or not reads_lengths(model):
+        return {}
+    documents = of_lengths(arrays[LENGTHS], arrays["input_ids"].shape[1])
+    return {} if documents is None else {DOCUMENTS: documents}
+
+
+def reads_lengths(model: Model) -> bool:
+    """Return whether a newer model keeps documents apart by the column of their lengths."""
+    return model.is_newer and bool(getattr(model.config, "use_eod_attn_mask_compression", False))
+
+
+def unseen(batch: Mapping[str, Array], unrecorded: Collection[str]) -> list[str]:
+    """Return why parts of a batch are missing, by the names of the model's unrecorded inputs."""
+    return [MissingBatchReason.DOCUMENTS.value] if LENGTHS in unrecorded and DOCUMENTS not in batch else []
 
 
 def unrecorded(columns: Sequence[str], cell: Cell) -> list[str]:

@@ -19,10 +19,11 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message, rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import UNKNOWN
-from align_hooks.record.check.gaps import why_no_mask
+from align_hooks.record.check.gaps import why_not_replayed
+from align_hooks.record.format.documents import mask_of, starts_of
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts, Table
-from align_hooks.record.read.batch import Batch, sizes_of
+from align_hooks.record.read.batch import Batch, documents_of, sizes_of
 from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
@@ -144,10 +145,17 @@ class Inputs:
 
     def hidden(self, row: int) -> Array:
         """Return the positions that each position of ``row`` may not attend to, bool ``[1, 1, sequence, sequence]``."""
-        mask, sequence = self.batch.attention_mask, self.shape[1]
+        mask, documents, sequence = self.batch.attention_mask, self.batch.documents, self.shape[1]
+        if documents is not None:
+            return mask_of(documents[row : row + 1])
         if mask is None:
             return ~np.tri(sequence, dtype=bool)[None, None]
         return mask[row : row + 1] if len(mask) > 1 else mask
+
+    def positions(self) -> Array:
+        """Return the positions by which queries and keys are rotated, ``[1 or rows, sequence]``: those in documents of packed samples."""
+        of_row, documents = np.arange(self.shape[1])[None], self.batch.documents
+        return of_row if documents is None else of_row - np.maximum(starts_of(documents), 0)
 
     def rounded(self, name: str) -> str | None:
         """Return the type to which the run rounds a weight before use; None where it computes with the recorded weight."""
@@ -172,7 +180,7 @@ def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
     if run.facts.training.draws:
         raise RecordError(f"{run.path}: the model draws random numbers, which nobody can draw again; record the run without dropout")
-    if reason := why_no_mask(run, step):
+    if reason := why_not_replayed(run, step):
         raise RecordError(f"{run.path}: step {step}: {rendered(reason.words)}")
     batch = run.batch(step)
     if batch.tokens is None or batch.labels is None:
@@ -220,12 +228,20 @@ def size(configuration: Mapping[str, object], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+def visible(batch: Batch) -> Array | None:
+    """Return the documents of a batch, or the attention mask that separates none."""
+    documents = documents_of(batch)
+    return batch.attention_mask if documents is None else documents
+
+
 def alike(ours: Inputs, theirs: Inputs) -> bool:
-    """Return whether two steps have the same weights, rounding, batch and choices of experts, to the bit."""
+    """Return whether two steps have the same weights, rounding, batch, packing and choices of experts, to the bit."""
+    if (ours.batch.documents is None) is not (theirs.batch.documents is None):
+        return False
     if not ours.objective.same(theirs.objective) or set(ours.weights) != set(theirs.weights) or ours.compute_type != theirs.compute_type:
         return False
     pairs: list[tuple[Any, Any]] = [(getattr(ours.batch, name), getattr(theirs.batch, name)) for name in ("tokens", "labels", "loss_mask")]
-    masks = (None if each.batch.causal else each.batch.attention_mask for each in (ours, theirs))
+    masks = (visible(each.batch) for each in (ours, theirs))
     chosen, other = ours.choices or {}, theirs.choices or {}
     if set(chosen) != set(other) or any(ours.rounded(name) != theirs.rounded(name) for name in ours.weights):
         return False

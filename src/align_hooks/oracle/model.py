@@ -80,10 +80,9 @@ class OracleModel:
         return {each: self.weight(each).requires_grad_(trained) for each in (name, name + PADDING) if each in self.inputs.weights}
 
     def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosine and sine of the rotary angles, ``[1, sequence, head]``."""
+        """Return cosine and sine of the rotary angles, ``[1 or rows, sequence, head]``."""
         rotary = type(self.skeleton.model.rotary_emb)(config=self.configuration)
-        positions = torch.arange(self.inputs.shape[1])[None]
-        cosine, sine = rotary(torch.zeros(1, dtype=DTYPES[self.precision]), positions)
+        cosine, sine = rotary(torch.zeros(1, dtype=DTYPES[self.precision]), torch.from_numpy(self.inputs.positions()))
         return cosine, sine
 
     def _refuse_other_tensors(self, wanted: Mapping[str, Any]) -> None:

@@ -78,6 +78,9 @@ class Pass:
     def _angles(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.model.angles()
 
+    def _angles_of(self, row: int) -> tuple[torch.Tensor, ...]:
+        return tuple(angles[row : row + 1] if len(angles) > 1 else angles for angles in self._angles)
+
     def _values(self) -> Iterator[PointRows]:
         embedding = self.model.part(EMBEDDING)
         self.states.append([])
@@ -216,7 +219,7 @@ class Pass:
         # added to the scores of attention
         mask = torch.zeros(forbidden.shape, dtype=hidden.dtype).masked_fill_(forbidden, torch.finfo(hidden.dtype).min)
         try:  # a setting of an odd kind shows where the model computes with it
-            output = layer(hidden, attention_mask=mask, position_embeddings=self._angles)
+            output = layer(hidden, attention_mask=mask, position_embeddings=self._angles_of(row))
         except Exception as error:
             raise RecordError(f"Hugging Face's model of the record's config.json does not run: {in_a_line(error)}") from error
         output = output[0] if isinstance(output, tuple) else output

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from align_hooks.quantities.kind import Quantity, Switch
 
-INPUTS = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
-"""The inputs of a model."""
+INPUTS = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids", "documents")
+"""The inputs of a model; ``documents`` of packed samples alone."""
 ARRAYS = (*INPUTS, "token_losses")
 """The arrays of a batch: the inputs, and each token's loss before the mask, fp32 ``[rows, sequence]``."""
 DESCRIPTION = "batch.json"

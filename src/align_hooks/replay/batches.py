@@ -7,18 +7,28 @@ leaves out (``run@0-399,401-999`` skips a suspicious batch) are skipped: from th
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
-from align_hooks.record.check.gaps import why_no_mask
+from align_hooks.record.check.gaps import why_not_replayed
 from align_hooks.record.format import layout
+from align_hooks.record.format.documents import mask_of
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch import Batch, documents_of
 from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
+
+
+class DocumentForm(Enum):
+    """How a run gives its model the documents of a row."""
+
+    MASK = "an attention mask"
+    PACKED = "packed samples"
+    NONE = "nothing"
 
 
 @dataclass
@@ -101,15 +111,18 @@ class Replay:
             )
         return wanted
 
-    def check(self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True) -> None:
+    def check(
+        self, *, sequence: int | None, vocabulary: int | None, rows: int | None, every: bool = True, form: DocumentForm = DocumentForm.MASK
+    ) -> None:
         """Raise RefusedRun unless batches have this sequence length, ``rows`` a step, and ids below ``vocabulary``; None is not checked.
+        Their documents must fit ``form``.
 
         Without ``every`` only the first step is checked: of a large job one rank checks all.
         """
         if self.run.missing is not None:  # the rows of missing ranks would be left out silently
             raise RefusedRun(f"{self.source}: {rendered(self.run.missing.message)}; copy or record every rank")
         for step in self.steps if every else self.steps[:1]:
-            if reason := why_no_mask(self.run, self.recorded_step(step)):
+            if reason := why_not_replayed(self.run, self.recorded_step(step)):
                 raise RefusedRun(f"{self.source}: step {self.recorded_step(step)}: {rendered(reason.words)}")
             facts = self.run.batch_facts(self.recorded_step(step))
             problem = None
@@ -120,8 +133,25 @@ class Replay:
             elif vocabulary is not None and not 0 <= facts.lowest <= facts.highest < vocabulary:
                 problem = f"has ids from {facts.lowest} to {facts.highest}, this model's vocabulary ends at {vocabulary - 1}; "
                 problem += "use the model that the data was made for"
+            else:
+                problem = self._misfit(self.recorded_step(step), form)
             if problem:
                 raise RefusedRun(f"{self.source}: the batch of step {self.recorded_step(step)} {problem}")
+
+    def _misfit(self, step: int, form: DocumentForm) -> str | None:
+        """Return why the documents of a recorded step do not fit a form; None where they do."""
+        described = () if self.run.made_by_hand or form is DocumentForm.MASK else self.run.batch_descriptions(step).values()
+        packed = any("documents" in batch.arrays for batch in described)
+        masked = any(batch.attention_mask == "own" for batch in described)
+        if form is DocumentForm.PACKED and masked and not packed and documents_of(self.run.batch(step)) is None:
+            return "has an attention mask that separates no documents, and this run packs samples; train it without packing"
+        documents = self.run.batch(step, ("documents",)).documents if form is DocumentForm.NONE and packed else None
+        if documents is not None and documents.any():
+            return (
+                "has several documents in a row, which this run does not keep apart; train with masks or with packed samples "
+                "(--dataloader-inter-document-masking), or record one document a row"
+            )
+        return None
 
     def batch(self, step: int) -> Batch:
         """Read and verify the global batch of a step; raises RecordError after the last recorded step."""
@@ -134,26 +164,33 @@ class Replay:
                 raise RecordError(f"{self.source}: the batch of step {step} has no {name}; {remedy}")
         return batch
 
-    def micro_batches(self, rows: int) -> Iterator[tuple[int, dict[str, Array]]]:
+    def micro_batches(self, rows: int, *, packed: bool = False) -> Iterator[tuple[int, dict[str, Array]]]:
         """Yield each step with each of this rank's micro-batches of ``rows`` rows, as :func:`filled` completes them."""
         rank, ranks = self.ranks  # rows of a record are in the order micro-batch, data-parallel rank, row
         for step in self.steps:
-            arrays = filled(self.batch(step))
+            arrays = filled(self.batch(step), packed=packed)
             for start in range(rank * rows, len(arrays["tokens"]), ranks * rows):
                 yield step, {name: array[start : start + rows] for name, array in arrays.items()}
 
 
-def filled(batch: Batch) -> dict[str, Array]:
+def filled(batch: Batch, *, packed: bool = False) -> dict[str, Array]:
     """Return the arrays that training needs, each ``[rows, sequence]``, with the guide's defaults for a directory made by hand.
 
     By default every token counts, and position ids are 0 … sequence-1. A causal attention mask is left out, as the model makes its own;
-    any other is bool ``[rows, 1, sequence, sequence]``.
+    any other is bool ``[rows, 1, sequence, sequence]``, that of recorded documents too. A ``packed`` run gets documents in its place.
     """
     arrays = {name: array for name, array in batch.arrays().items() if name in layout.INPUTS}
     shape = arrays["tokens"].shape
     arrays.setdefault("loss_mask", np.ones(shape, np.float32))
     arrays.setdefault("position_ids", np.broadcast_to(np.arange(shape[1]), shape))
-    mask = arrays.pop("attention_mask", None)
-    if mask is not None and not batch.causal:
+    mask, documents = arrays.pop("attention_mask", None), arrays.pop("documents", None)
+    if packed:
+        documents = documents_of(batch)
+        if documents is None:
+            raise RefusedRun(f"the attention mask of step {batch.step} separates no documents, and packed samples have no other mask")
+        arrays["documents"] = documents
+    elif documents is not None and documents.any():
+        arrays["attention_mask"] = mask_of(documents)
+    elif mask is not None and not batch.causal:
         arrays["attention_mask"] = np.broadcast_to(mask, (shape[0], *mask.shape[1:]))
     return arrays

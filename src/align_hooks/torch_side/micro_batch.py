@@ -34,7 +34,7 @@ from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.objects import Tensor
 
-MASK, LABELS, TOKEN_LOSSES = "loss_mask", "labels", "token_losses"
+MASK, LABELS, TOKEN_LOSSES, DOCUMENTS = "loss_mask", "labels", "token_losses", "documents"
 ROUNDINGS = 8
 """Units in the last place between weights that are equal but for rounding: a loss function multiplies a few times."""
 SAME_LOSS = 1e-4
@@ -59,6 +59,15 @@ class MicroBatch:
     """The gradients of its token losses."""
     eps: float = 0.0
     """The precision of the type of ``weights``."""
+    unseen: set[MissingBatchReason] = field(default_factory=set)
+    """Why some of ``inputs`` are missing."""
+
+    def keep_documents(self, documents: Array | None) -> None:
+        """Keep the documents of packed samples, None where they are unknown."""
+        if documents is None:
+            self.unseen.add(MissingBatchReason.DOCUMENTS)
+        else:
+            self.inputs[DOCUMENTS] = documents
 
     def keep_losses(self, output: object) -> bool:
         """Keep the model's output where it is one loss a label; return whether the output has a gradient to come."""
@@ -83,7 +92,7 @@ class MicroBatch:
 
     def arrays(self, weights: Array | None, loss: float | None) -> tuple[dict[str, Array], set[MissingBatchReason]]:
         """Return the arrays of a record by name, and why some are missing, from :attr:`weights` on the host, flat, and the loss."""
-        unseen = {MissingBatchReason.PASSES} if self.passes > 1 else set()
+        unseen = self.unseen | ({MissingBatchReason.PASSES} if self.passes > 1 else set())
         if loss is None:  # only the last stage reduces with a mask
             return self.inputs, unseen
         if LABELS not in self.inputs:

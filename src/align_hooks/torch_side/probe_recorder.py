@@ -32,6 +32,7 @@ from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.arrays import fetched, numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
+from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
 from align_hooks.torch_side.run_arguments import get_args
@@ -62,6 +63,8 @@ class ProbeRecorder:
     handles: list[Tensor] = field(default_factory=list)
     scale: Tensor | float = 1.0
     """The factor by which gradients in the backward pass are too large."""
+    packed: bool = False
+    """Whether the forward pass under way is of packed samples, whose rows lie behind each other in one row."""
 
     def __post_init__(self) -> None:
         settings = self.session.settings
@@ -147,10 +150,20 @@ class ProbeRecorder:
         rows = get_args().micro_batch_size
         first = first_row(self.place, micro_batch, rows)
         part = teacher.tensor(step, value.name + suffix)[first : first + rows, :, slice(*value.columns)]
-        slices = slices_of(self.place, in_rows(tensor, value, rows).shape[0])
+        slices = slices_of(self.place, self._in_rows(value, tensor).shape[0])
         part = part if slices is None else part[:, positions_of(slices)]
-        forced = torch.from_numpy(np.ascontiguousarray(part.transpose(1, 0, 2))).to(tensor.device, tensor.dtype)
+        ordered = part if self.packed else part.transpose(1, 0, 2)
+        forced = torch.from_numpy(np.ascontiguousarray(ordered)).to(tensor.device, tensor.dtype)
+        if self.packed:
+            return forced.reshape(tensor.shape)
         return forced.reshape(tensor.shape) if value.name != points.TOKEN_LOSSES else forced[..., 0].transpose(0, 1)
+
+    def _in_rows(self, value: ProbeSlice, part: Tensor) -> Tensor:
+        """Return a value as ``[positions, rows, columns]``."""
+        if not self.packed:
+            return in_rows(part, value, get_args().micro_batch_size)
+        tokens = part.numel() if value.name == points.TOKEN_LOSSES else part.shape[0]
+        return part.reshape(rows_of(self.place, tokens), -1, part.numel() // tokens).transpose(0, 1)
 
     def _gradient(self, probe: ProbePoint, micro_batch: int, sizes: Sequence[int] | None, gradient: Tensor) -> None:
         with self.session.recording.isolate_failures("activations"):
@@ -163,7 +176,7 @@ class ProbeRecorder:
                 name = value.name + suffix
                 self.sums[name, micro_batch] = self._numbers(value, part, micro_batch, free=sizes is not None)
                 if self.whole(value.name) and sizes is None:
-                    shaped = in_rows(part, value, get_args().micro_batch_size)
+                    shaped = self._in_rows(value, part)
                     self.tensors[name, micro_batch] = to_numpy(shaped).transpose(1, 0, 2)
 
     def _numbers(self, value: ProbeSlice, part: Tensor, micro_batch: int, *, free: bool) -> Tensor:
@@ -172,7 +185,7 @@ class ProbeRecorder:
             self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": None, "counted": True}
             return numbers_of(part, torch.ones((part.shape[0], PROJECTIONS), dtype=torch.int8, device=part.device), columns)
         args = get_args()
-        shaped = in_rows(part, value, args.micro_batch_size)
+        shaped = self._in_rows(value, part)
         positions, of_rows = shaped.shape[:2]
         slices = slices_of(self.place, positions)
         counted = self.place["tp"] == 0 or value.columns != (0, value.width) or positions < rank_length(self.place)

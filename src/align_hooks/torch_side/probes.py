@@ -74,17 +74,6 @@ def argument(position: int, name: str) -> Pick:
     return lambda args, kwargs, result: kwargs[name] if name in kwargs else args[position] if len(args) > position else None
 
 
-def heads(position: int, name: str) -> Pick:
-    """Return a pick of an argument ``[positions, rows, heads, size]``; it finds None in packed samples, which have no rows."""
-    pick = argument(position, name)
-
-    def with_rows(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor) -> Tensor:
-        found = pick(args, kwargs, result)
-        return found if found is not None and found.dim() == 4 else None
-
-    return with_rows
-
-
 def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, place: Place) -> Iterator[ProbePoint]:
     """Yield the probe points of one chunk of a model."""
     config, args = gpt.config, get_args()
@@ -189,8 +178,22 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
     groups = queries if latent else config.num_query_groups or queries
     for position, (name, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
         value = share(f"{attention}.{name}", count * width, place)
-        yield ProbePoint(core, (value,), heads(position, name), before=True)
-    yield ProbePoint(core, (share(f"{attention}.core", queries * of_values, place),))
+        yield ProbePoint(core, (value,), argument(position, name), split=without_padding(count, width, place), before=True)
+    value = share(f"{attention}.core", queries * of_values, place)
+    yield ProbePoint(core, (value,), split=without_padding(queries, of_values, place))
+
+
+def without_padding(count: int, width: int, place: Place) -> Split:
+    """Return a split of heads that are wider: latent attention of packed samples fills values up to the width of queries."""
+    here = count // place["tp_size"]
+
+    def split(tensor: Tensor) -> list[Tensor]:
+        if tensor.dim() == 4 or tensor.shape[-1] in (width, here * width):
+            return [tensor]
+        of_heads = tensor if tensor.shape[1] == here else tensor.unflatten(-1, (here, -1))
+        return [of_heads[..., :width].flatten(1)]
+
+    return split
 
 
 def share(name: str, width: int, place: Place) -> ProbeSlice:

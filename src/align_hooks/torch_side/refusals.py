@@ -29,6 +29,8 @@ CHECKPOINT = "latest_checkpointed_iteration.txt"
 """The file that marks a directory as a checkpoint of Megatron."""
 SCOPES = ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_scope_deprecated", "cuda_graph_modules")
 """Arguments, by version, for the part of an iteration in a CUDA graph."""
+PACKING = ("sft", "dataloader_inter_document_masking")
+"""Arguments with which Megatron's own data sets and scripts pack samples."""
 IN_LAYERS = ("activations", "teacher", "routing", "replay_routing")
 """Settings that need Python inside the layers in every step."""
 
@@ -82,6 +84,7 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
     if value("use_legacy_models"):  # until 0.17
         yield "--use-legacy-models builds no megatron.core model, and only those have canonical names; leave it out"
     yield from unread(value)
+    yield from _packed(settings, value)
     if settings.device != "cpu":
         yield from _unreachable(settings, value)
 
@@ -89,16 +92,41 @@ def refusals(settings: Settings, get: Get) -> Iterator[str]:
 def _unreachable(settings: Settings, get: Get) -> Iterator[str]:
     """Yield why the settings cannot be fulfilled on an accelerator, a line each."""
 
-    def asked(*names: str) -> str:
-        return " and ".join(PREFIX + name.upper() for name in names if getattr(settings, name))
-
-    if (variables := asked("weights", "optimizer_state", "load_weights")) and get("use_precision_aware_optimizer"):
+    if (variables := _asked(settings, "weights", "optimizer_state", "load_weights")) and get("use_precision_aware_optimizer"):
         yield f"--use-precision-aware-optimizer keeps main parameters inside the optimizer, where {variables} cannot reach; leave it out"
-    if (variables := asked(*IN_LAYERS)) and (flags := " and ".join(captured(get))):
+    if (variables := _asked(settings, *IN_LAYERS)) and (flags := " and ".join(captured(get))):
         yield f"{flags} replays layers without Python, so that {variables} would see none of their steps; leave it out, or unset these"
     quantized = " and ".join(dict.fromkeys(flag for name, flag in QUANTIZED.items() if get(name)))
-    if quantized and (variables := asked("load_weights")):
+    if quantized and (variables := _asked(settings, "load_weights")):
         yield f"{quantized}: {variables} would quantise weights in another way than Megatron's optimizer does; leave out either"
+
+
+def _asked(settings: Settings, *names: str) -> str:
+    return " and ".join(PREFIX + name.upper() for name in names if getattr(settings, name))
+
+
+def packs(get: Get) -> bool:
+    """Return whether Megatron's own data sets and scripts pack samples."""
+    return any(get(name) for name in PACKING)
+
+
+def _packed(settings: Settings, get: Get) -> Iterator[str]:
+    """Yield why packed samples are not followed through a layout, a line each."""
+    cut, several = _is_several(get("context_parallel_size")), _is_several(get("micro_batch_size"))
+    if not packs(get):
+        return
+    if get("multi_latent_attention") and (variables := _asked(settings, "teacher")):
+        yield f"--multi-latent-attention fills the values of packed samples up, which {variables} was not tried with; unset it"
+    if cut and settings.device == "cpu":
+        yield f"{PREFIX}DEVICE=cpu: packed samples are attended to on one context-parallel rank; leave out --context-parallel-size"
+    elif cut and (get("sft") or get("hybrid_context_parallel") or several):
+        if variables := _asked(settings, "batches", "replay_batches", *IN_LAYERS):
+            yield (
+                "--context-parallel-size cuts packed samples by document, or across rows, where a token's place is not known: "
+                f"unset {variables}, everything else is recorded"
+            )
+    elif several and get("sequence_parallel") and (variables := _asked(settings, *IN_LAYERS)):
+        yield f"--sequence-parallel cuts packed samples across rows: use --micro-batch-size 1, or unset {variables}"
 
 
 def captured(get: Get) -> list[str]:

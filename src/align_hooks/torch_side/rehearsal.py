@@ -219,7 +219,9 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
     A sliding window stays refused: Megatron makes its mask from the number of queries.
 
     The sizes of latent attention's heads, ``k_channels`` and ``v_channels``, are accepted as by Transformer Engine's attention: the
-    arithmetic follows the sizes of the inputs, and only the width of the output does not."""
+    arithmetic follows the sizes of the inputs, and only the width of the output does not.
+
+    Packed samples, which it refuses, are attended to a document at a time."""
 
     def init_whole(
         init: Function,
@@ -240,12 +242,26 @@ def install_attention(session: TorchSession, module: ModuleType) -> None:
             self.hidden_size_per_partition = v_channels * self.num_attention_heads_per_partition
 
     def forward_rows(
-        forward: Function, self: Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, *args: object, **kwargs: object
+        forward: Function,
+        self: Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor,
+        *args: object,
+        packed_seq_params: Tensor = None,
+        **kwargs: object,
     ) -> Tensor:
-        keys = _whole_sequence(key)
-        if attention_mask is None and len(keys) > len(query):
-            attention_mask = _later_keys(len(keys))
-        return forward(self, query, keys, _whole_sequence(value), attention_mask, *args, **kwargs)
+        if packed_seq_params is None:
+            keys = _whole_sequence(key)
+            if attention_mask is None and len(keys) > len(query):
+                attention_mask = _later_keys(len(keys))
+            return forward(self, query, keys, _whole_sequence(value), attention_mask, *args, **kwargs)
+        from align_hooks.torch_side.engine_twins import by_document
+
+        session.override("attention of packed samples", "Transformer Engine's", "Megatron's own, a document at a time", WHY)
+        attend = functools.partial(forward, self)
+        return by_document(attend, self.hidden_size_per_partition, packed_seq_params, (query, key, value), attention_mask, *args, **kwargs)
 
     session.patch_log.surround(module.DotProductAttention, "__init__", init_whole)
     session.patch_log.surround(module.DotProductAttention, "forward", forward_rows)

@@ -119,13 +119,15 @@ class RecordedExperts:
         return scores.gather(1, chosen), chosen
 
     def experts(self, step: int, micro_batch: int, tokens: int) -> Array:
-        """Return the experts of a micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the order position, row."""
+        """Return the experts of a micro-batch's tokens on this rank, ``[tokens, experts a token]``, in the order position, row; of packed
+        samples in the order row, position."""
         rows = get_args().micro_batch_size
         first = first_row(self.session.place, micro_batch, rows)
         layer = self.replay.experts(step, self.name, self.facts)[first : first + rows]
         slices = routed_slices(self.session)
         layer = layer if slices is None else layer[:, positions_of(slices)]
-        experts = layer.transpose(1, 0, 2).reshape(-1, layer.shape[2])
+        ordered = layer if self.session.packed else layer.transpose(1, 0, 2)
+        experts = ordered.reshape(-1, layer.shape[2])
         if len(experts) != tokens:
             raise RefusedRun(
                 f"{REPLAY}={self.replay.source}: step {step} has experts of {len(experts)} tokens of micro-batch {micro_batch} "

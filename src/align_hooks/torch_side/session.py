@@ -141,6 +141,8 @@ class TorchSession(Session):
     """The modules with scales of FP8 that a step carries to the next, with their names."""
     under_way: list[tuple[int, MicroBatch]] | None = None
     """The passes of the forward step under way, with the number of their chunk; None between forward steps."""
+    packed: bool = False
+    """Whether the forward pass under way is of packed samples, whose rows lie behind each other in one row."""
     said: set[MissingBatchReason] = field(default_factory=set)
     """Reasons for missing parts of a batch that have been printed."""
     digests: bool | None = None
@@ -150,6 +152,12 @@ class TorchSession(Session):
     """What a loop that is not Megatron-LM's may train."""
     own_loop: BuiltModel | None = None
     """That of ``built`` which is recorded; None before its first step, and in Megatron-LM's own loop."""
+
+    def see_packed(self, packed: bool) -> None:
+        """Note whether the forward pass that begins is of packed samples."""
+        self.packed = packed
+        if self.current.probes is not None:
+            self.current.probes.packed = packed
 
     def see_unseen(self, reasons: Iterable[MissingBatchReason]) -> None:
         """Keep why parts of the step's batch are missing, for its row, and print new reasons."""

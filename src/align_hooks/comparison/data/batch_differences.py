@@ -15,9 +15,11 @@ import numpy as np
 
 from align_hooks.configuration.pynative import recorded_arguments
 from align_hooks.messages import Message, Side, message
+from align_hooks.record.format.documents import PADDING as NO_DOCUMENT
+from align_hooks.record.format.documents import starts_of
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts
-from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch import Batch, documents_of
 
 MOST = 0.5
 """Part of the labels that count above which they must be the token so many places on."""
@@ -30,7 +32,7 @@ Made = IntEnum(
     "BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS "
     "MASK_HIDES_PADDING MASK_HIDES_DOCUMENTS_END MASK_SCALED MASK_LATER "
     "MASK_HIDES_ID MASK_HIDES_LABEL MASK_HIDES_BEGINNING MASK_HIDES_END MASK_COUNTS_ALL MASK POSITIONS_ANEW_AFTER POSITIONS_ANEW "
-    "POSITIONS_FROM POSITIONS ATTENTION_OF_ITS_OWN ATTENTION",
+    "DOCUMENTS_MEET DOCUMENTS_LATER DOCUMENTS POSITIONS_FROM POSITIONS ATTENTION_OF_ITS_OWN ATTENTION",
 )
 """Differences in the making of an array, the most specific first; the name, in small letters, ends a message's id."""
 
@@ -61,7 +63,11 @@ class Common:
 
     def add(self, name: str, ours: Batch, theirs: Batch) -> None:
         """Add a step at which the array ``name`` is the first to differ."""
-        fitting = set(WAYS[name](with_plain(ours), with_plain(theirs)))
+        pair = [with_plain(batch) for batch in (ours, theirs)]
+        for arrays, batch in zip(pair, (ours, theirs), strict=True):
+            if name == "documents" and (known := documents_of(batch)) is not None:
+                arrays[name] = known  # of a mask, where the samples are not packed
+        fitting = set(WAYS[name](*pair))
         self.ways[name] = self.ways[name] & fitting if name in self.ways else fitting
 
     def difference(self, name: str, facts: Mapping[Side, Facts]) -> BatchDifference | None:
@@ -188,6 +194,25 @@ def starts(arrays: Arrays) -> Array:
     return np.asarray(np.diff(arrays["position_ids"].astype(np.int64), axis=1) <= 0)
 
 
+def documents_differ(ours: Array, theirs: Array) -> Array | None:
+    """Return which tokens are of other documents, ``[rows, sequence]``, tokens of none left out; None of batches of other shapes."""
+    if ours.shape != theirs.shape:
+        return None
+    return np.asarray((starts_of(ours) != starts_of(theirs)) & (ours != NO_DOCUMENT) & (theirs != NO_DOCUMENT))
+
+
+def documents(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
+    """Yield the ways of documents: one side's are its rows, or begin some places later."""
+    yield BatchDifference(Made.DOCUMENTS)
+    for side, own, other in both(ours, theirs):
+        begins, before = (np.diff(arrays["documents"], axis=1) > 0 for arrays in (own, other))
+        if not begins.any():
+            yield BatchDifference(Made.DOCUMENTS_MEET, side)
+        for places in range(1, min(CUT, begins.shape[1]) + 1 if begins.any() else 1):
+            if np.array_equal(begins, np.pad(before, ((0, 0), (places, 0)))[:, :-places]):
+                yield BatchDifference(Made.DOCUMENTS_LATER, side, places)
+
+
 def attention(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
     """Yield the ways of an attention mask: its own on one side, such as one that separates documents."""
     yield BatchDifference(Made.ATTENTION)
@@ -200,6 +225,7 @@ WAYS: dict[str, Callable[[Arrays, Arrays], Iterator[BatchDifference]]] = {
     "tokens": tokens,
     "labels": labels,
     "loss_mask": masks,
+    "documents": documents,
     "position_ids": positions,
     "attention_mask": attention,
 }

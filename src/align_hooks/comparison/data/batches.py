@@ -9,13 +9,13 @@ from enum import Enum
 
 import numpy as np
 
-from align_hooks.comparison.data.batch_differences import with_plain
+from align_hooks.comparison.data.batch_differences import documents_differ, with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.record.batch_statistics import BatchStatistics, SampleRelation
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch import Batch, documents_of
 from align_hooks.record.read.batch_digests import digests_of
 from align_hooks.record.read.loss_weights import counts_agree
 
@@ -32,10 +32,13 @@ class BatchEvidence:
     """How many tokens of a side an overridden setting is about."""
 
 
-def differences(ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = True) -> tuple[list[Finding], list[str]]:
-    """Return the arrays that differ, and the names of those that only one side recorded; masks are compared where ``mask_is_known``."""
+def differences(
+    ours: Batch, theirs: Batch, step: int, *, mask_is_known: bool = True, documents_are_known: bool = True
+) -> tuple[list[Finding], list[str]]:
+    """Return the arrays that differ, and the names of those that only one side recorded; loss masks and documents are compared where known
+    of both."""
     reference, candidate = with_plain(ours), with_plain(theirs)
-    findings, mask = _attention(ours, theirs, step), reference.get("loss_mask")
+    findings, mask = _attention(ours, theirs, step) if documents_are_known else [], reference.get("loss_mask")
     for name in ("tokens", "labels", "loss_mask", "position_ids"):
         if name not in reference or name not in candidate or (name == "loss_mask" and not mask_is_known):
             continue
@@ -96,9 +99,15 @@ def unseen_mask(side: Side, own: Batch, other: Batch, count: float | None) -> Me
 
 
 def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
-    """Return how attention masks differ; None instead of a mask is causal."""
+    """Return how attention masks differ, or documents where a side packs samples; None instead of a mask is causal."""
     name, subject = "attention_mask", message("batches.attention_mask")
     left, right = ours.attention_mask, theirs.attention_mask
+    if ours.documents is not None or theirs.documents is not None:
+        known = [documents_of(batch) for batch in (ours, theirs)]
+        if known[0] is not None and known[1] is not None:
+            return _documents(known[0], known[1], step)
+        of_side = (message("batches.its_own" if documents is None else "batches.of_documents") for documents in known)
+        return [_finding("batches.of_step", name, step, *of_side, what=subject)]
     if ours.causal != theirs.causal:
         values = (message("batches.causal" if batch.causal else "batches.its_own") for batch in (ours, theirs))
         return [_finding("batches.of_step", name, step, *values, what=subject)]
@@ -108,6 +117,19 @@ def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
         return [_finding("batches.shape", name, step, *map(_shape, (left, right)), what=subject, pattern=OTHER)]
     wrong, size = int(np.not_equal(left, right).sum()), max(left.size, right.size)
     return [_finding("batches.differ", name, step, what=subject, count=wrong, all=size)] if wrong else []
+
+
+def _documents(ours: Array, theirs: Array, step: int) -> list[Finding]:
+    """Return how documents differ."""
+    wrong = documents_differ(ours, theirs)
+    if wrong is None:
+        return [_finding("batches.shape", "documents", step, _shape(ours), _shape(theirs), pattern=OTHER)]
+    if not wrong.any():
+        return []
+    row, token = np.argwhere(wrong)[0].tolist()
+    counts = (message("batches.documents", count=int(documents[row].max()) + 1) for documents in (ours, theirs))
+    rows = int(wrong.any(axis=1).sum())
+    return [_finding("batches.documents_differ", "documents", step, *counts, row=row, token=token, count=rows, all=len(wrong))]
 
 
 def _shape(array: Array) -> str:

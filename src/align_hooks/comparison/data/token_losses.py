@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from align_hooks.comparison.finding import Finding, Metric, Words, when
 from align_hooks.comparison.metrics.measures import distances, ratio, relative_difference, root_mean_square
 from align_hooks.messages import Message, Side, message, sentences, terms
+from align_hooks.record.format.documents import PADDING, starts_of
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.batch import Batch
+from align_hooks.record.read.batch import Batch, documents_of
 from align_hooks.record.reader import Run
 
 MOST, FEWEST = 0.9, 3
@@ -68,10 +69,12 @@ class LossDivergence:
     """Whether an earlier step on equal weights agrees."""
     begun: float = 0.0
     """Part of the rows whose first tokens agree."""
+    documents: Message | None = None
+    """How many documents differ, and which first; None without the same several documents on both sides."""
 
     def words(self, runs: Sequence[Run]) -> Words | None:
         """Return all but the positions in words; None where there is no pattern. ``runs``: reference and candidate."""
-        parts = [] if self.rows.words is None else [self.rows.words]
+        parts = [words for words in (self.rows.words, self.documents) if words is not None]
         if self.shift is not None and (summed := logarithm(self.shift, runs)):
             parts.append(message("token_losses.shifted_by_logarithm", shift=self.shift, side=summed[0], ranks=summed[1]))
         elif self.shift is not None:
@@ -89,15 +92,35 @@ def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float
     """Return the divergence of token losses at one step; ``batches`` are the reference's and the candidate's."""
     (where, _), (ours, theirs) = positions(losses, limit), losses
     begun = 1.0 - float(exceeding((ours[:, :BEGINNING], theirs[:, :BEGINNING]), limit, axis=1).mean())
+    found = LossDivergence(step, where, begun=begun, documents=by_document(losses, batches, limit))
     if (known := behind_boundaries(losses, batches, limit)) is not None:
-        return LossDivergence(step, where, known, begun=begun)
+        return replace(found, rows=known)
     if not are_most_kept(losses, batches[0]):
-        return LossDivergence(step, where, begun=begun)
+        return found
     wrong, columns = exceeding(losses, limit, axis=1), exceeding(losses, limit, axis=0)
     # a fault of far positions (a window of the attention) or single tokens is in the rows that happen to have these
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
-        return LossDivergence(step, where, some(wrong), shift(losses, limit), begun=begun)
-    return LossDivergence(step, where, pattern(wrong, batches), shift(losses, limit), later, begun)
+        return replace(found, rows=some(wrong), shift=shift(losses, limit))
+    return replace(found, rows=pattern(wrong, batches), shift=shift(losses, limit), later=later)
+
+
+def by_document(losses: Losses, batches: Sequence[Batch], limit: float) -> Message | None:
+    """Say in how many documents token losses differ, and which is first; None unless a side packs the same documents as the other has."""
+    known = [documents_of(batch) for batch in batches] if any(batch.documents is not None for batch in batches) else [None, None]
+    ours, theirs = known
+    if ours is None or theirs is None or not ours.any() or not np.array_equal(starts_of(ours), starts_of(theirs)):
+        return None
+    here, counted, (left, right) = ours != PADDING, counts(losses), (array.astype(np.float64) for array in losses)
+    begins = here & (np.diff(ours, axis=1, prepend=PADDING) != 0)
+    of_token = (np.cumsum(begins) - 1)[here.ravel()]
+    squares, tokens = (np.bincount(of_token, weights=array[here]) for array in (np.square(right - left), counted))
+    size = np.sqrt(np.nansum(np.square(left)) / max(int(counted.sum()), 1))
+    wrong = ~(np.sqrt(squares / np.maximum(tokens, 1)) <= limit * size)
+    if not wrong.any():
+        return None
+    row, token = np.argwhere(begins)[np.argmax(wrong)].tolist()
+    place = {"document": int(ours[row, token]), "row": row, "token": token}
+    return message("token_losses.by_document", count=int(wrong.sum()), all=wrong.size, **place)
 
 
 def are_most_kept(losses: Losses, batch: Batch) -> bool:
@@ -211,6 +234,8 @@ def behind_boundaries(losses: Losses, batches: Sequence[Batch], limit: float) ->
 def behind_first_document(batch: Batch) -> Flags | None:
     """Return which positions are behind the first document of their row, ``[rows, sequence]``; None where no array shows any."""
     flags: list[Flags] = []
+    if batch.documents is not None:
+        flags.append(batch.documents > 0)
     if batch.position_ids is not None:
         flags.append(np.maximum.accumulate(np.diff(batch.position_ids, axis=1, prepend=-1) <= 0, axis=1))  # positions restart
     if batch.attention_mask is not None and not batch.causal and batch.tokens is not None:

@@ -26,6 +26,8 @@ from align_hooks.record.batch_statistics import (
     side_by_side,
     vocabulary_of,
 )
+from align_hooks.record.check.gaps import unseen_at
+from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.record.read.batch import Batch
 from align_hooks.record.read.loss_weights import weights_of_tokens
 
@@ -93,15 +95,17 @@ class BatchComparison:
         unseen = [unseen_mask(Side.REFERENCE, ours, theirs, own), unseen_mask(Side.CANDIDATE, theirs, ours, other)]
         gaps = [why for why in unseen if why is not None]
         self.unseen = self.unseen or bool(gaps)
+        unknown = [side for side, run in pair.sides if MissingBatchReason.DOCUMENTS in unseen_at(run, step)]
         if ours.tokens is not None and theirs.tokens is not None:
             self.masked.add(step)
-        differing, alone = differences(ours, theirs, step, mask_is_known=not gaps)
+        differing, alone = differences(ours, theirs, step, mask_is_known=not gaps, documents_are_known=not unknown)
         first = max(self.agreed, (pair.first or 0) - 1) + 1
         self.findings += [replace(finding, since=first) for finding in differing]  # batches between recorded ones are not known
         self.agreed = self.agreed if differing else step
         if differing:
             name = min((finding.name for finding in differing), key=ARRAYS.index)
             self.common.add(name, ours, theirs)
+        gaps += [message("batches.documents_unseen", side=side, step=step, iteration=step + 1) for side in unknown]
         return [*gaps, *(message("batches.in_one_run_only", name=name, step=step, iteration=step + 1) for name in alone)]
 
     @property

@@ -64,8 +64,8 @@ def refuse_resets(arrays: dict[str, Array], step: int) -> None:
     """Refuse a batch that resets positions or attention mask for a model that makes both: older, or without ``use_eod_reset``."""
     if "attention_mask" in arrays:
         raise RefusedRun(
-            f"step {step} was recorded with an attention mask that is not causal, which the model makes itself; "
-            f"record without --reset-attention-mask, or set use_eod_reset: True for a newer model"
+            f"step {step} was recorded with packed samples or an attention mask that is not causal, and the model makes a causal one; "
+            f"record without --reset-attention-mask or packing, or set use_eod_reset: True for a newer model"
         )
     if (arrays["position_ids"] != np.arange(arrays["position_ids"].shape[1])).any():
         raise RefusedRun(

@@ -8,6 +8,7 @@ import numpy as np
 
 from align_hooks.ms_side.activations import made
 from align_hooks.ms_side.arrays import number
+from align_hooks.ms_side.batch import DOCUMENTS, LENGTHS, unseen
 from align_hooks.ms_side.model import Model, Parameter, is_per_token
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.optimizer import clip_norm
@@ -123,7 +124,8 @@ class EndedStep:
             "random": [session.random],
             "state": session.state,
             "token_digest": session.recording.best_effort(CALLED, self.token_digest, ""),
-            "unrecorded_inputs": sorted(session.unrecorded),
+            "unrecorded_inputs": sorted(session.unrecorded - ({LENGTHS} if DOCUMENTS in self.consumed else set())),
+            "unseen": unseen(self.consumed, session.unrecorded),
             **part,
         }
 

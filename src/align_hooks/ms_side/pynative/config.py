@@ -23,6 +23,7 @@ from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.pynative.rehearsal import rehearse
 from align_hooks.ms_side.refusals import OF_PYNATIVE, pynative_refusals
 from align_hooks.ms_side.session import MsSession
+from align_hooks.replay.batches import DocumentForm
 from align_hooks.settings import PREFIX
 
 TRAINS = "train"
@@ -116,7 +117,8 @@ def replay(session: MsSession, config: Config) -> None:
     feed = session.replay
     assert feed is not None
     facts = feed.run.batch_facts(feed.steps[0])
-    feed.check(sequence=get(config, "model.seq_length"), vocabulary=get(config, "model.vocab_size"), rows=facts.rows)
+    length, vocabulary = get(config, "model.seq_length"), get(config, "model.vocab_size")
+    feed.check(sequence=length, vocabulary=vocabulary, rows=facts.rows, form=DocumentForm.NONE)
     feed.say_left_out(session.say)
     rows, local = facts.rows, get(config, "training.local_batch_size")
     sizes = {"training.global_batch_size": rows, "training.local_batch_size": local if rows % local == 0 else rows}

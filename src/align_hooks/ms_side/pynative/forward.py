@@ -11,12 +11,14 @@ import numpy as np
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.batch import DOCUMENTS, LENGTHS
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.pynative.cell_points import is_chunked
 from align_hooks.ms_side.pynative.current import PynativeMicroBatch
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
+from align_hooks.record.format.documents import of_lengths
 
 RECORDED = ("input_ids", "labels", "loss_mask", "position_ids", "attention_mask")
 """The arguments of ``GPTModel.construct`` that a record has."""
@@ -54,6 +56,10 @@ def consumed(given: dict[str, Tensor], model: Cell) -> dict[str, Array]:
     batch["loss_mask"] = mask.astype(np.float32)
     if getattr(model, "use_rotary_position_ids", False) and "position_ids" in arrays:  # otherwise, and in 2.0, it counts positions itself
         batch["position_ids"] = arrays["position_ids"].astype(np.int64)
+    if getattr(model, "use_eod_attn_mask_compression", False) and given.get(LENGTHS) is not None:
+        lengths = given[LENGTHS]  # an array of the host in 2.1
+        documents = of_lengths(lengths if isinstance(lengths, np.ndarray) else to_numpy(lengths), tokens.shape[1])
+        batch |= {} if documents is None else {DOCUMENTS: documents}
     return batch
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from mindspore.graph.api import _no_grad
 
 from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.batch import DOCUMENTS, LENGTHS, unseen
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
 from align_hooks.ms_side.pynative.current import PynativeStepValues, token_mean
@@ -125,7 +126,8 @@ class PynativeStep:
             "random": [session.random],
             "state": session.state,
             "token_digest": session.recording.best_effort(CALLED, lambda: digest(arrays["tokens"]), ""),
-            "unrecorded_inputs": sorted(session.unrecorded),
+            "unrecorded_inputs": sorted(session.unrecorded - ({LENGTHS} if DOCUMENTS in arrays else set())),
+            "unseen": unseen(arrays, session.unrecorded),
         }
 
 

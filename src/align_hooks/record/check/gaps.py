@@ -9,7 +9,7 @@ from align_hooks.messages import message, sentences
 from align_hooks.process.storage import exists
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import End
-from align_hooks.record.format.missing_batch import NO_MASK, MissingBatchReason, known
+from align_hooks.record.format.missing_batch import NOT_REPLAYED, MissingBatchReason, known
 from align_hooks.record.read.problems import Problem, ProblemKind
 from align_hooks.record.read.run_rows import RunRows
 
@@ -72,9 +72,11 @@ def _arrays(run: RunRows, rank: int, of_description: dict[str, tuple[str, ...]])
     return found
 
 
-def why_no_mask(run: RunRows, step: int) -> MissingBatchReason | None:
-    """Return why the batch of a completed step has no loss mask; None with a mask, or without a known reason."""
-    if not run.unseen:
-        return None
-    words = (word for row in run.rank_rows(step).values() for word in row.unseen)
-    return next((reason for reason in known(words) if reason in NO_MASK), None)
+def why_not_replayed(run: RunRows, step: int) -> MissingBatchReason | None:
+    """Return why the batch of a completed step has no loss mask or documents; None with both, or without a known reason."""
+    return next((reason for reason in unseen_at(run, step) if reason in NOT_REPLAYED), None)
+
+
+def unseen_at(run: RunRows, step: int) -> list[MissingBatchReason]:
+    """Return why parts of the batch of a completed step are missing."""
+    return known(word for row in run.rank_rows(step).values() for word in row.unseen) if run.unseen else []

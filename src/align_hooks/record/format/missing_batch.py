@@ -24,6 +24,8 @@ class MissingBatchReason(Enum):
     """The gradient of the model's output holds NaN, so no loss mask is recorded."""
     WEIGHTS = "weights"
     """Tokens have different weights that no mask of the batch explains, so no loss mask is recorded."""
+    DOCUMENTS = "documents"
+    """The samples are packed in a way that does not tell which tokens form a document, so no documents are recorded."""
 
     @property
     def words(self) -> Message:
@@ -31,10 +33,8 @@ class MissingBatchReason(Enum):
         return message(f"unseen.{self.value}")
 
 
-NO_MASK = frozenset(
-    (MissingBatchReason.LABELS, MissingBatchReason.NO_GRADIENT, MissingBatchReason.NOT_A_NUMBER, MissingBatchReason.WEIGHTS)
-)
-"""The reasons for which a batch has no loss mask."""
+NOT_REPLAYED = frozenset(MissingBatchReason) - {MissingBatchReason.PASSES}
+"""The reasons for which a batch has no loss mask, or none of its documents."""
 
 
 def known(values: Iterable[str]) -> list[MissingBatchReason]:

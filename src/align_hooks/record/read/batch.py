@@ -12,6 +12,7 @@ from align_hooks.errors import RecordError
 from align_hooks.record.format import layout
 from align_hooks.record.format.batch_arrays import id_range, is_causal
 from align_hooks.record.format.descriptions import Description
+from align_hooks.record.format.documents import of_mask
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.sequence import Slices, in_order
@@ -39,6 +40,8 @@ class Batch:
     position_ids: Array | None = None
     attention_mask: Array | None = None
     """bool, True where attention is forbidden; None also where a kernel applied the causal mask itself."""
+    documents: Array | None = None
+    """int32 ``[rows, sequence]`` of packed samples: the number of each token's document in its row, -1 for a token of none."""
     causal: bool = True
     slices: tuple[Slices, ...] = ()
     """Positions of each context-parallel rank; empty for one rank."""
@@ -251,6 +254,15 @@ def _mask_of_rows(part: RankBatch) -> Array:
     recorded = part.arrays.get("attention_mask")
     mask = _causal(part.arrays["tokens"].shape[1]) if recorded is None else recorded
     return np.broadcast_to(mask, (sum(part.rows), *mask.shape[1:]))
+
+
+def documents_of(batch: Batch) -> Array | None:
+    """Return the documents of any batch, int ``[rows, sequence]``: as recorded, of its mask, or each row one; None where it has none."""
+    if batch.documents is not None or batch.tokens is None:
+        return batch.documents
+    if batch.causal or batch.attention_mask is None:
+        return np.zeros(batch.tokens.shape, np.int32)
+    return of_mask(batch.attention_mask)
 
 
 def sizes_of(rows: Sequence[Sequence[int]]) -> list[int]:

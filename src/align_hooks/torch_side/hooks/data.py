@@ -6,13 +6,18 @@ does. The user's data stays unopened: the other cluster need not have it. The ba
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from megatron.core.rerun_state_machine import RerunDataIterator
 
 from align_hooks.errors import RecordError, RefusedRun, shown
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.replay.batches import Replay
-from align_hooks.torch_side.run_arguments import get_args
+from align_hooks.names.blocks import Array
+from align_hooks.record.format.documents import ends_of
+from align_hooks.replay.batches import DocumentForm, Replay
+from align_hooks.torch_side.objects import Arguments
+from align_hooks.torch_side.refusals import packs
+from align_hooks.torch_side.run_arguments import OwnArguments, get_args
 from align_hooks.torch_side.session import TorchSession
 
 DTYPES = {
@@ -57,21 +62,34 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     assert session.replay is not None
     options = get_args()
     options.do_train, options.do_valid, options.do_test = True, False, False
-    masks = getattr(options, "create_attention_mask_in_dataloader", True)
-    return RerunDataIterator(micro_batches(session, session.replay, options.micro_batch_size, masks=masks)), None, None
+    form = form_of(options)
+    batches = micro_batches(session, session.replay, options.micro_batch_size, form)
+    return RerunDataIterator(batches), None, None
 
 
-def micro_batches(session: TorchSession, replay: Replay, rows: int, *, masks: bool) -> Iterator[dict[str, torch.Tensor]]:
+def form_of(args: Arguments) -> DocumentForm:
+    """Return how Megatron's scripts give a model its documents under these arguments."""
+    if packs(lambda name: getattr(args, name, None)):
+        return DocumentForm.PACKED
+    masks = getattr(args, "create_attention_mask_in_dataloader", not isinstance(args, OwnArguments))
+    return DocumentForm.MASK if masks else DocumentForm.NONE
+
+
+def micro_batches(session: TorchSession, replay: Replay, rows: int, form: DocumentForm) -> Iterator[dict[str, torch.Tensor]]:
     """Yield micro-batches of ``rows`` as a Megatron data loader does: host tensors by name.
 
-    With ``masks`` the batch has an attention mask, bool, True where attention is forbidden; a causal mask unless recorded."""
-    for step, arrays in replay.micro_batches(rows):
+    In the form of masks a batch has an attention mask, bool, True where attention is forbidden; a causal mask unless recorded. In the
+    packed form it has the ends of its documents."""
+    for step, arrays in replay.micro_batches(rows, packed=form is DocumentForm.PACKED):
         if session.step is not None and session.step != step:
             raise RefusedRun(
                 f"step {session.step} asked for a batch and {replay.source} is at step {step}: step N is only trained on step N"
             )
+        documents = arrays.pop("documents", None)
         batch = RecordedBatch({name: torch.tensor(array, dtype=DTYPES[name]) for name, array in arrays.items()})
-        if masks:
+        if documents is not None:
+            batch |= ends(documents)
+        if form is DocumentForm.MASK:
             batch["attention_mask"]  # read, and so made
         yield batch
     raise RecordError(
@@ -83,3 +101,12 @@ def causal_mask(rows: int, length: int) -> torch.Tensor:
     """Return a causal mask, bool ``[rows, 1, length, length]``, True where attention is forbidden."""
     causal = torch.ones(length, length, dtype=torch.bool).triu(1)
     return causal.expand(rows, 1, length, length).contiguous()  # Megatron broadcasts it from its memory
+
+
+def ends(documents: Array) -> dict[str, torch.Tensor]:
+    """Return ``cu_seqlens``, filled up with the sequence length as in Megatron's data sets, and the length of the longest document."""
+    of_rows = ends_of(documents)
+    most = max(map(len, of_rows))
+    filled_up = np.stack([np.pad(row, (0, most - len(row)), mode="edge") for row in of_rows])
+    longest = [int(np.diff(row).max()) for row in of_rows]
+    return {"cu_seqlens": torch.from_numpy(filled_up), "max_seqlen": torch.tensor(longest, dtype=torch.int32)}

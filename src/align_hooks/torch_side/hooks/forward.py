@@ -2,7 +2,7 @@
 
 Patch point: ``GPTModel.forward``, whose arguments keep their names in every version. ``get_batch`` is in the script, and returns five
 values in 0.12 and ten in alphabetical order in 0.19. A data iterator shows the offered data, not the used data. Other inputs of the model
-(``decoder_input``, packed sequences) are not recorded, so their names are kept and printed.
+(``decoder_input``) are not recorded, so their names are kept and printed.
 
 The model's loss mask is only a candidate, for the model multiplies by a mask in multi-token prediction only. The weights of tokens come
 from the gradient of the model's output (:mod:`align_hooks.torch_side.micro_batch`).
@@ -21,6 +21,8 @@ from align_hooks.record.format.batch_arrays import is_causal
 from align_hooks.record.format.token_digest import CALLED
 from align_hooks.torch_side.arrays import to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
+from align_hooks.torch_side.objects import Tensor
+from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, packed_by_mindspeed, unfolded
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
@@ -33,6 +35,9 @@ ARGUMENTS = {
     "position_ids": "position_ids",
 }
 
+FEWEST = 6
+"""Arguments by position before ``packed_seq_params`` can be one, in any version."""
+
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``GPTModel.forward`` after digesting its tokens and, on steps whose batch is wanted, copying its inputs to the host."""
@@ -42,9 +47,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         nothing: set[str] = set()
         names = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
         session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, nothing))
+    session.see_packed(is_packed(packed_params(wrapped, args, kwargs)))
     # a pass outside a forward step is a recomputation
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():
-        digest(session, instance, kwargs.get("input_ids", args[0] if args else None))
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        digest(session, instance, in_rows(session, tokens))
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.isolate_failures("the batch"):
@@ -54,14 +61,18 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
                 raise TypeError("the model's forward does not name what it is given; decorate it with functools.wraps")
             batch = {ours: inputs.get(theirs) for theirs, ours in ARGUMENTS.items()}
             chunk = [module is instance for module in session.chunks].index(True)
-            arrays = {name: host_copy(name, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+            given = {name: in_rows(session, value) for name, value in batch.items() if isinstance(value, torch.Tensor)}
+            arrays = {name: host_copy(name, value) for name, value in given.items()}
             candidates = [arrays.pop(MASK)] if MASK in arrays else []
             seen = MicroBatch(arrays, differentiable=torch.is_grad_enabled(), candidates=candidates)
+            params = packed_by_mindspeed() if inputs.get(ARGUMENT) is None else inputs[ARGUMENT]
+            if params is not None:
+                seen.keep_documents(documents(session.place, params))
             session.under_way.append((chunk, seen))
     output = wrapped(*args, **kwargs)
     if seen is not None:
         with session.recording.isolate_failures("token losses"):
-            if seen.keep_losses(output):
+            if seen.keep_losses(in_rows(session, output)):
                 output.register_hook(functools.partial(weigh, session, seen))
     return output
 
@@ -75,6 +86,18 @@ def see_overrides(session: TorchSession) -> None:
         names = getattr(getattr(vars(owner)["forward"], "__code__", None), "co_names", ())
         if "super" not in names and hook is not None:
             attach_to(hook, session, owner, "forward")
+
+
+def in_rows(session: TorchSession, value: Tensor) -> Tensor:
+    """Return a tensor of packed samples in the rows of the data set, and anything else unchanged."""
+    return unfolded(session.place, value) if session.packed else value
+
+
+def packed_params(wrapped: Function, args: Args, kwargs: Kwargs) -> object:
+    """Return the ``PackedSeqParams`` of a call of the model; None without."""
+    if ARGUMENT in kwargs or len(args) < FEWEST:
+        return kwargs.get(ARGUMENT)
+    return inspect.signature(wrapped).bind_partial(*args).arguments.get(ARGUMENT)
 
 
 def weigh(session: TorchSession, batch: MicroBatch, gradient: torch.Tensor) -> None:
@@ -99,7 +122,7 @@ def unrecorded(signature: inspect.Signature, args: Args, kwargs: Kwargs) -> set[
     nameless = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
     inputs = {**call.arguments, **call.arguments.get(extra, {})}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
-    unknown = inputs.keys() - {*ARGUMENTS, extra, *nameless}
+    unknown = inputs.keys() - {*ARGUMENTS, ARGUMENT, extra, *nameless}
     return {name for name in unknown if not any(inputs[name] is absent for absent in (None, False, defaults.get(name)))}
 
 

@@ -19,7 +19,7 @@ from megatron.core.rerun_state_machine import RerunDataIterator
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.hooks.data import micro_batches
+from align_hooks.torch_side.hooks.data import form_of, micro_batches
 from align_hooks.torch_side.hooks.model import prepare
 from align_hooks.torch_side.hooks.train_step import close, leave_step, listening, open_step
 from align_hooks.torch_side.objects import Module
@@ -164,7 +164,7 @@ def of_call(given: Mapping[str, Any]) -> dict[str, object]:
 def recorded(session: TorchSession, rows: int) -> RerunDataIterator:
     """Return an iterator over recorded micro-batches, of keys that Megatron-LM's data sets have."""
     assert session.replay is not None
-    return RerunDataIterator(micro_batches(session, session.replay, rows, masks=False))
+    return RerunDataIterator(micro_batches(session, session.replay, rows, form_of(get_args())))
 
 
 def end(session: TorchSession, optimizer: Instance, *, updated: bool) -> None:

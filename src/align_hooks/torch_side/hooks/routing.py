@@ -13,6 +13,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.torch_side.activations import router_logits
+from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.routing import are_captured, chosen_by, own_tokens, routing_map_of
 from align_hooks.torch_side.session import TorchSession
 
@@ -36,6 +37,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         if counted:
             session.current.attempt.expert_counts[name] = session.current.attempt.expert_counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:
-            experts = chosen_by(instance, routing_map).view(positions, rows, -1)
-            session.current.attempt.chosen_experts.setdefault(name, []).append(experts.transpose(0, 1))
+            chosen, packed = chosen_by(instance, routing_map), session.packed
+            of_rows = (
+                chosen.view(rows_of(session.place, positions), -1, chosen.shape[1])
+                if packed
+                else chosen.view(positions, rows, -1).transpose(0, 1)
+            )
+            session.current.attempt.chosen_experts.setdefault(name, []).append(of_rows)
     return result

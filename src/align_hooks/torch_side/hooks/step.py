@@ -15,6 +15,7 @@ from packaging.version import Version
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
+from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.record.format.random_states import changes, digest
 from align_hooks.record.format.sequence import slices_of
 from align_hooks.record.format.state import BUFFER
@@ -24,6 +25,7 @@ from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
+from align_hooks.torch_side.micro_batch import DOCUMENTS
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
@@ -68,6 +70,8 @@ class EndedStep:
         # every chunk of a virtual pipeline sees each micro-batch: the first reads tokens, the last labels and their mask
         chunks = [self.micro_batches(index) for index in sorted(self.current.attempt.micro_batches)]
         merged = [{name: array for part in reversed(parts) for name, array in part.items()} for parts in zip(*chunks, strict=True)]
+        if 0 < sum(DOCUMENTS in part for part in merged) < len(merged):
+            self.session.see_unseen({MissingBatchReason.DOCUMENTS})
         arrays, rows = joined(merged)
         experts = {name: [int(count) for count in self.vectors[f"experts {name}"]] for name in self.current.attempt.expert_counts}
         return StepBatch(arrays, rows, slices=slices(self.session, arrays), experts=experts)
@@ -256,5 +260,6 @@ def slices(session: TorchSession, arrays: Mapping[str, Array]) -> list[list[int]
     place, args = session.place, get_args()
     if place["cp_size"] == 1:
         return None
-    in_ids = slices_of(arrays["position_ids"], args.seq_length) if "position_ids" in arrays and not args.reset_position_ids else None
+    tell = "position_ids" in arrays and not args.reset_position_ids and DOCUMENTS not in arrays
+    in_ids = slices_of(arrays["position_ids"], args.seq_length) if tell else None
     return in_ids or rank_slices(place, args.seq_length)

@@ -16,8 +16,9 @@ WEIGHTS, WEIGHTS_AND_UPDATES = (FaultLocation.WEIGHTS,), (FaultLocation.WEIGHTS,
 LABELS = tuple(made for made in Made if made.name.startswith("LABELS"))
 MASKS = tuple(made for made in Made if made.name.startswith("MASK") and made is not Made.MASK_HIDES_PADDING)
 PADDING, EOD = "MindFormers 1.9: pad_token_id", "Megatron-LM 0.19: --eod-mask-loss; zoo"
-DOCUMENTS = (Made.POSITIONS_ANEW_AFTER, Made.POSITIONS_ANEW, Made.ATTENTION_OF_ITS_OWN)
+DOCUMENTS = (Made.POSITIONS_ANEW_AFTER, Made.POSITIONS_ANEW, Made.DOCUMENTS_MEET, Made.ATTENTION_OF_ITS_OWN)
 POSITIONS = (Made.POSITIONS_FROM, Made.POSITIONS, Made.ATTENTION)
+PACKED = "Megatron-LM 0.19: cu_seqlens of its data sets and scripts"
 STALE = "Megatron's load_checkpoint: reload_model_params; field"
 NAMED = (
     Hypothesis("other_order", DATA, patterns=(SampleRelation.OTHER_ORDER,)),
@@ -28,6 +29,7 @@ NAMED = (
     Hypothesis("mask_made", DATA, patterns=MASKS, source=EOD, advice=mend_making),
     Hypothesis("labels_made", DATA, patterns=LABELS, advice=mend_making),
     Hypothesis("documents_apart", DATA, patterns=DOCUMENTS, advice=mend_making),
+    Hypothesis("documents_end", DATA, patterns=(Made.DOCUMENTS_LATER, Made.DOCUMENTS), source=PACKED, advice=mend_making),
     Hypothesis("positions_made", DATA, patterns=POSITIONS, advice=mend_making),
     Hypothesis("main_parameters", WEIGHTS, patterns=(Pattern.STALE_MAIN_PARAMETERS,), source=STALE, advice=refresh_main_parameters),
     Hypothesis("ranks_updated_apart", WEIGHTS_AND_UPDATES, patterns=(Pattern.RANKS_DIFFER,), advice=mend_ranks),
