@@ -166,7 +166,7 @@ def test_what_balances_experts_is_unknown_where_graphs_replay_them(args: dict[st
     known = SimpleNamespace(num_experts=4, calculate_per_token_loss=False, **args)
     for module in (routing, step_hook):
         monkeypatch.setattr(module, "get_args", lambda: known)
-    monkeypatch.setattr(step_hook, "get_num_microbatches", lambda: 1)
+    monkeypatch.setattr(step_hook, "num_micro_batches", lambda: 1)
     seen: list[str] = []
     monkeypatch.setattr(terms, "joined", lambda session, name, wrapped, *given: seen.append(name))
     terms.auxiliary(None, lambda *given: None, None, (), {})  # type: ignore[arg-type,func-returns-value]

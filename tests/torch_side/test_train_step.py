@@ -21,7 +21,7 @@ def test_a_loop_that_counts_no_iterations(is_fed: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(train_step, "get_args", SimpleNamespace)
     session = TorchSession("torch", Settings(), Launch())
     session.injection = cast(Any, object()) if is_fed else None
-    around = (lambda *call: train_step.wrap(session, *call), session, lambda: "trained", None, (), {})
+    around = (lambda *call: train_step.wrap(session, *call), session, lambda forward_step_func: "trained", None, (None,), {})
     if is_fed:
         with pytest.raises(AttributeError, match="curr_iteration"):
             guarded(*around)
@@ -43,8 +43,9 @@ def test_what_a_step_gathers_is_dropped_when_it_ends(fails: bool, monkeypatch: p
     gathered: list[weakref.ref[object]] = []
 
     def train(forward_step_func: object) -> tuple[dict[str, float], int]:
-        for _ in range(2):  # the second attempt replaces the first
-            train_step.rerun(session, lambda: True, None, (), {})
+        for name in ("NOT_RUNNING_YET", "INITIAL_RUN"):  # the second attempt replaces the first
+            machine = SimpleNamespace(state=SimpleNamespace(name=name))
+            train_step.rerun(session, lambda: True, machine, (), {})
             session.current.attempt.micro_batches.setdefault(0, []).append(MicroBatch({}))
             gathered.extend((weakref.ref(session.current.attempt.micro_batches[0][0]), weakref.ref(session.current)))
         assert [each() is None for each in gathered] == [True, False, False, False]

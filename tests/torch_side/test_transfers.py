@@ -109,7 +109,7 @@ def trained(session: TorchSession) -> None:
         output = forward.wrap(session, model, chunk, (tokens, tokens, None), {"labels": labels})
         return output, lambda output: (output.sum(), on_gpu(1, dtype=torch.int32), {})
 
-    train_step.keep_state(session, {"optimizer": optimizer})
+    train_step.keep_state(session, optimizer, None)
     for _ in range(MICRO_BATCHES):
         output, loss_function = train_step.forward_step(session, script, None, (), {})
         train_step.objective(session, lambda output=output, listened=loss_function: listened(output)[0], None, (), {})

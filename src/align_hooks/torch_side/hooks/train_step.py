@@ -13,7 +13,7 @@ ranks and divides it by the micro-batches. :func:`objective` sees the result of 
 import functools
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -41,7 +41,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     given = call.arguments
     try:
-        open_step(session, get_args().curr_iteration, given.get("optimizer"), given.get("opt_param_scheduler"))
+        open_step(session, lambda: get_args().curr_iteration, given.get("optimizer"), given.get("opt_param_scheduler"))
         given["forward_step_func"] = listening(session, given["forward_step_func"])
         result = wrapped(*call.args, **call.kwargs)
         close(session, skipped=bool(result[SKIPPED]))
@@ -50,11 +50,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     return result
 
 
-def open_step(session: TorchSession, number: int, optimizer: Optimizer, schedule: Scheduler) -> None:
-    """Begin a step: read the state that it starts from, and put its probes in place."""
+def open_step(session: TorchSession, number: Callable[[], int], optimizer: Optimizer, schedule: Scheduler) -> None:
+    """Begin a step: read its number and the state that it starts from, and put its probes in place."""
     replays = session.replayed or session.replay is not None
     with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
-        session.step = number  # first, for replays need it
+        session.step = number()  # first, for replays need it
     with session.recording.isolate_failures("the state that the step starts from"):
         session.current = CurrentStep()
         keep_state(session, optimizer, schedule)
