@@ -11,13 +11,13 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.backward_boundary import BackwardBoundary, backward_boundary
 from align_hooks.comparison.finding import Finding, Metric, Pattern, when
-from align_hooks.comparison.patterns.rank_copies import not_shared
+from align_hooks.comparison.patterns.rank_copies import norm_by_a_factor, not_shared
 from align_hooks.comparison.patterns.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Joined, Message, Side, all_of, message, rendered, sentences, terms
-from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
+from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
 from comparison.conftest import stage
 from sharded import Array, Grid, Model, write
 from synthetic import NAMES, Synthetic
@@ -113,6 +113,36 @@ def test_a_gradient_that_is_not_reduced_is_named_with_its_ranks(tmp_path: Path, 
     assert (told.arguments["names"], told.arguments["axes"]) == (NORM, all_of(message(f"rank_copies.{axis}")))
     assert told == stage(found, "self-check").common
     assert "align-hooks show" in rendered(found.next)
+
+
+def norms_off(*factors: float) -> list[Contradiction]:
+    """A framework's norms of some steps, each off by a factor."""
+    claims = [(Statement(Witness.FRAMEWORK, 3.0 * factor), Statement(Witness.SAME_GRADIENTS, 3.0)) for factor in factors]
+    return [Contradiction(step, ContradictionKind.NORM_TAKEN_AGAIN, *each) for step, each in enumerate(claims)]
+
+
+@pytest.mark.parametrize(
+    ("factors", "id"),
+    [
+        ((2**0.5, 2**0.5), "rank_copies.norm_added_again"),
+        ((0.5, 0.5), "rank_copies.norm_by_a_factor"),
+        ((2.0,), "rank_copies.norm_by_a_factor"),
+        ((2**0.5, 2.0), None),
+        ((), None),
+    ],
+)
+def test_norms_that_are_off_by_one_factor_are_told_with_the_ranks_whose_root_it_is(
+    tmp_path: Path, factors: tuple[float, ...], id: str | None
+) -> None:
+    run = open_run(write(tmp_path / "run", Grid(dp=2), GRADIENTS))
+    found = norms_off(*factors)
+    told = norm_by_a_factor(run, Side.CANDIDATE, found)
+    assert (told and (told[0].id, told[2])) == (id and (id, FaultLocation.CLIPPING))
+    if told is not None:
+        assert told[0].arguments["factor"] == pytest.approx(factors[0])
+        assert told[0].arguments.get("axes") == (all_of(message("rank_copies.dp")) if "added" in told[0].id else None)
+        other = Contradiction(0, ContradictionKind.BATCH, found[0].first, found[0].second)
+        assert norm_by_a_factor(run, Side.CANDIDATE, [*found, other]) is None
 
 
 def test_what_a_self_check_finds_beside_copies_is_no_missing_reduction(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def _gradients(settings: Settings) -> bool:
     return any(settings.steps(kind) for kind in KINDS if kind.of_gradients) or settings.inject_gradients is not None
 
 
+FSDP_2 = "megatron.core.distributed.fsdp.src.megatron_fsdp.experimental"
 REHEARSAL = {
     "helpers": (CORE, "megatron.core.datasets.utils", "uses the compiled data set helper of a wheel"),
     "norms": (CORE, "megatron.core.transformer.torch_norm", "lets torch's norms take a part of the sequence"),
@@ -54,6 +55,7 @@ REHEARSAL = {
     "query_norms": (CORE, "megatron.core.transformer.attention", "gives a HybridModel's queries and keys their norms"),
     "latent_norms": (CORE, "megatron.core.transformer.mla_qk_norm_config", "the same for latent attention"),
     "fully_sharded": (CORE, "megatron.core.distributed.torch_fully_sharded_data_parallel", "shards over ranks of CPUs"),
+    "fully_sharded_2": (">=0.20,<=0.20.0", f"{FSDP_2}.fully_shard", "the same of Megatron-FSDP 2"),
     "experts": (CORE, "megatron.core.transformer.mlp", "lets experts have biases"),
     "layer_wise": (CORE, "megatron.core.optimizer.layer_wise_optimizer", "hands weights round without NCCL"),
     "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),

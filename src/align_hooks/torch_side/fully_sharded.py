@@ -1,11 +1,12 @@
 """Tensors that fully sharded data parallelism splits, as DTensors: each rank of the data-parallel mesh holds some elements.
 
 torch's FSDP2 (``--use-torch-fsdp2``) shards rows as torch.chunk does, Megatron-FSDP (``--use-megatron-fsdp``) wherever a buffer of many
-parameters is cut. Either is a range of a parameter's elements, as a distributed optimizer has it too.
+parameters is cut, in its version 2 between two rows. Each is a range of a parameter's elements, as a distributed optimizer has it too.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -30,20 +31,34 @@ def shard(tensor: torch.Tensor) -> torch.Tensor:
 
 def computed(tensor: torch.Tensor) -> torch.Tensor:
     """Return the parameter that this tensor-parallel rank computes with; Megatron-FSDP's DTensors are main weights, of all these ranks."""
-    whole: torch.Tensor = getattr(tensor, "orig_param", tensor)
+    group, index = in_group(tensor)
+    whole: torch.Tensor = getattr(tensor, "orig_param", tensor) if group is None else group.fsdp_parameters[index].unsharded
     return whole
+
+
+def in_group(tensor: torch.Tensor) -> tuple[Any, int]:
+    """Return the group of parameters in which Megatron-FSDP 2 has a tensor, and its index there; None and 0 where it is in none."""
+    of_tensor = getattr(tensor, "_mfsdp_parameter_group", None)  # a weak reference
+    if of_tensor is None:
+        return None, 0
+    group = of_tensor()
+    return group, next(index for index, parameter in enumerate(group.fsdp_parameters) if parameter.sharded is tensor)
 
 
 def elements(tensor: DTensor) -> tuple[int, int]:
     """Return the elements [start, stop) of a tensor that are this rank's shard; raises RefusedRun where these are not read."""
-    of_buffer, whole = getattr(tensor, "megatron_fsdp_slice", None), computed(tensor)  # the first is Megatron-FSDP's
+    of_buffer, whole = getattr(tensor, "megatron_fsdp_slice", None), computed(tensor)  # the first is Megatron-FSDP 1's
+    group, index = in_group(tensor)
+    if group is not None:
+        owned = group.main_weight._get_owned_range(index)
+        of_buffer = slice(0, 0) if owned is None else slice(owned.tensor_relative_offset, owned.tensor_relative_offset + owned.numel)
     if whole is not tensor and tensor.to_local().numel() == whole.numel():  # nothing is sharded
         return 0, whole.numel()
     start, stop = rows(tensor) if of_buffer is None else (of_buffer.start, of_buffer.stop)
     if tensor.to_local().numel() != stop - start:
         raise RefusedRun(
             f"a rank has {tensor.to_local().numel()} elements of a parameter {tuple(tensor.shape)} where its shard has {stop - start}; "
-            "this version reads shards of rows, and those of Megatron-FSDP 1"
+            "shards of rows are read, and Megatron-FSDP's"
         )
     return start, stop
 
@@ -79,6 +94,9 @@ def install_main_weights(chunk: Module) -> None:
     """Let a chunk compute with its main weights, which were set; Megatron-FSDP keeps copies of them apart."""
     if (buffer := getattr(getattr(chunk, "module", None), "param_and_grad_buffer", None)) is not None:
         buffer.copy_main_weights_to_model_weights()
+    for group in {group for parameter in chunk.parameters() if (group := in_group(parameter)[0]) is not None}:
+        if group.model_weight is not group.main_weight:
+            group.sync_model_weight_from_main_weight()
 
 
 def sharded_as(tensor: torch.Tensor, local: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ import copy
 import functools
 import importlib.util
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -339,6 +340,21 @@ def install_fully_sharded(session: TorchSession, module: ModuleType) -> None:
     """Let ``--use-torch-fsdp2`` shard over ranks of CPUs."""
     whole = module.DeviceMesh
     session.patch_log.replace(module, "DeviceMesh", SimpleNamespace(from_group=lambda group, device: whole.from_group(group, "cpu")))
+
+
+def install_fully_sharded_2(session: TorchSession, module: ModuleType) -> None:
+    """Let Megatron-FSDP 2 shard over ranks of CPUs: it refuses their device, and asserts the stream on which a buffer was allocated."""
+    torch, buffers = sys.modules["torch"], sys.modules[f"{module.__package__}.dbuffer"]
+
+    def of_any_device(original: Function, device: object = None, **kwargs: object) -> Result:
+        return original(device=SimpleNamespace(type="cuda"), **kwargs)
+
+    def on_a_stream(original: Function, self: Module, *args: object, **kwargs: object) -> None:
+        original(self, *args, **kwargs)
+        self.allocation_stream = torch.cuda.current_stream()
+
+    session.patch_log.surround(module, "fully_shard_context", of_any_device)
+    session.patch_log.surround(buffers.DBuffer, "__init__", on_a_stream)
 
 
 def install_layer_wise(session: TorchSession, module: ModuleType) -> None:

@@ -5,13 +5,14 @@ global norm."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from align_hooks.comparison.finding import Pattern
-from align_hooks.comparison.patterns.sharding import AXES
+from align_hooks.comparison.patterns.sharding import AXES, CLOSE
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation
-from align_hooks.messages import Message, Side, all_of, message
+from align_hooks.messages import Argument, Message, Side, all_of, message
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
 from align_hooks.record.reader import Run
 
@@ -56,6 +57,22 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
         "names": listed([*dict.fromkeys(each.name for each in alike)]),
     }
     return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), pattern, place
+
+
+def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, Pattern | None, FaultLocation] | None:
+    """Return by which factor a framework's norms are off at every step, and of which ranks it is the root, with the place of that fault;
+    None where they differ otherwise, or where anything else was found."""
+    norms = [(each.first.value, each.second.value) for each in found if each.kind is ContradictionKind.NORM_TAKEN_AGAIN]
+    factors = [theirs / same for theirs, same in norms if isinstance(theirs, float) and isinstance(same, float) and same]
+    if not factors or len(factors) < len(found) or not all(math.isclose(factor, factors[0], rel_tol=CLOSE) for factor in factors):
+        return None
+    (theirs, same), place = norms[0], next(iter(run.manifests.values())).place
+    axes = [axis for axis in AXES if (ranks := place.get(f"{axis}_size", 1)) > 1 and math.isclose(factors[0] ** 2, ranks, rel_tol=CLOSE)]
+    shared: dict[str, Argument] = {"side": side, "factor": factors[0], "reference": theirs, "other": same}
+    if axes:
+        over = all_of(*(message(f"rank_copies.{axis}") for axis in axes))
+        return message("rank_copies.norm_added_again", **shared, axes=over), None, FaultLocation.CLIPPING
+    return message("rank_copies.norm_by_a_factor", **shared), None, FaultLocation.CLIPPING
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import WORST, contradictions, copies_alike
-from align_hooks.comparison.patterns.rank_copies import not_shared
+from align_hooks.comparison.patterns.rank_copies import norm_by_a_factor, not_shared
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, Side, all_of, message, sentences
@@ -24,7 +24,7 @@ def self_check(context: ComparisonContext) -> StageResult:
         first = message("self_check.contradicts", what=findings[0].what)
         result = StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
         found = [(side, run, checks[side].of_layout) for side, run in context.pair.sides if side in checks]
-        unshared = [not_shared(run, side, wrong) for side, run, wrong in found if wrong]
+        unshared = [not_shared(run, side, wrong) or norm_by_a_factor(run, side, wrong) for side, run, wrong in found if wrong]
         if len(unshared) == 1 and unshared[0] is not None:
             words, pattern, place = unshared[0]
             return replace(result, differs=None, place=place).with_common(words, pattern)
