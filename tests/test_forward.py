@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from align_hooks.process.ranks import Launch
 from align_hooks.record.write.writer import Writer
 from align_hooks.settings import Settings
+from align_hooks.torch_side import packing
 from align_hooks.torch_side.hooks import forward
 from align_hooks.torch_side.session import TorchSession
 
@@ -22,6 +24,12 @@ def named(input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any = 
 
 def unnamed(*args: Any, **kwargs: Any) -> str:
     return "output"
+
+
+@pytest.fixture(autouse=True)
+def arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megatron's, as they are without packed samples."""
+    monkeypatch.setattr(packing, "get_args", SimpleNamespace)
 
 
 def seen(model: Callable[..., Any]) -> tuple[TorchSession, str]:

@@ -39,7 +39,8 @@ OF_MEGATRON = ("megatron.training.", "megatron.core.rerun_state_machine")
 def optimizer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``get_megatron_optimizer``, keep model and optimizer, and refuse settings that act through arguments where there are none."""
     made = wrapped(*args, **kwargs)
-    session.built.append(BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made))
+    with session.recording.isolate_failures("what the run is"):
+        session.built.append(BuiltModel(tuple(inspect.signature(wrapped).bind(*args, **kwargs).arguments["model_chunks"]), made))
     if not are_parsed():
         session.patch_log.excuse(*OF_MEGATRON)
     if not (are_parsed() or are_own()):
@@ -73,7 +74,7 @@ def scheduler(session: TorchSession, wrapped: Function, instance: Instance, args
 
 def forward_backward(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call a schedule; where it trains outside of ``train_step`` it begins a step, or repeats the pass of one."""
-    if session.step is not None and session.own_loop is None:  # inside of Megatron-LM's own
+    if session.patch_log.calls["train_step"]:  # inside of Megatron-LM's own loop, whose step may have failed to open
         return wrapped(*args, **kwargs)
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     given = call.arguments
