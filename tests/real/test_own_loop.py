@@ -1,5 +1,6 @@
 """A training loop that is not Megatron-LM's: recorded, fed and compared as Megatron-LM's own, where it passes megatron.core."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from align_hooks import Run, open_run
 from real import frameworks
+from real.test_survival import HOOKS, PLANTED, REFUSED
 
 SCRIPT = frameworks.SCRIPTS / "own_loop.py"
 NO_SEED = {"DEVICE": "cpu"}
@@ -15,14 +17,21 @@ NO_SEED = {"DEVICE": "cpu"}
 
 
 def own(
-    where: Path, *, variations: str = "", ranks: int = 1, environment: Mapping[str, str] | None = None, **variables: object
+    where: Path,
+    *,
+    variations: str = "",
+    ranks: int = 1,
+    planting: bool = False,
+    environment: Mapping[str, str] | None = None,
+    **variables: object,
 ) -> frameworks.Ended:
-    """Train with the loop of one's own."""
+    """Train with the loop of one's own; ``planting`` lets calls of ours fail."""
     port = str(frameworks.free_port())
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port] if ranks > 1 else []
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} if ranks == 1 else {}
     given = {"OWN_LOOP": variations, "CUDA_DEVICE_MAX_CONNECTIONS": "1", **alone, **(environment or {})}
-    return frameworks.python(where, [*launcher, "-m", "align_hooks.torch_side", str(SCRIPT)], NO_SEED | variables, given)
+    scripts = [str(PLANTED)] * planting + [str(SCRIPT)]
+    return frameworks.python(where, [*launcher, "-m", "align_hooks.torch_side", *scripts], NO_SEED | variables, given)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +93,19 @@ def test_recording_leaves_it_bitwise_as_it_was(real_corpus: Path, variations: st
         assert one["losses"].size == frameworks.STEPS * 3  # with an evaluation's
         assert len(one.files) > 15
         assert one.files == other.files
+        assert all((one[name] == other[name]).all() for name in one.files)
+
+
+@pytest.mark.slow
+def test_a_call_of_ours_that_fails_leaves_it_as_it_was(real_corpus: Path) -> None:
+    steps = {"OWN_STEPS": "60", "WITNESS": "witness.npz"}
+    planted = {"PLANTED": "planted.json", "PLANTED_ONLY": HOOKS["megatron"]} | REFUSED
+    plain = frameworks.kept(own, variations="dropout", environment=steps).where
+    asked = {"RUN": "run"} | frameworks.EVERYTHING
+    failing = frameworks.kept(own, (0, 3), variations="dropout", planting=True, environment=steps | planted, **asked).where
+    assert json.loads((failing / "planted.json").read_text())["tried"] >= 200
+    with np.load(plain / "witness.npz") as one, np.load(failing / "witness.npz") as other:
+        assert one["losses"].size == 60 * 3
         assert all((one[name] == other[name]).all() for name in one.files)
 
 

@@ -138,6 +138,26 @@ def plant_megatron(planter: Planter) -> None:
     training.train_step = train_step
 
 
+def plant_own_loop(planter: Planter) -> None:
+    from megatron.core.optimizer import optimizer
+    from megatron.core.pipeline_parallel import schedules
+
+    inner, update = schedules.forward_backward_no_pipelining, optimizer.FP32Optimizer.step
+
+    def forward_backward(**kwargs):
+        if not kwargs["forward_only"]:
+            planter.begin()
+        return inner(**kwargs)
+
+    def step(self):
+        try:
+            return update(self)
+        finally:
+            planter.end()
+
+    schedules.forward_backward_no_pipelining, optimizer.FP32Optimizer.step = forward_backward, step
+
+
 def plant_mindformers(planter: Planter) -> None:
     import mindformers  # noqa: F401  (whole, before ours is imported)
 
@@ -161,7 +181,8 @@ if __name__ == "__main__":
     sys.argv = sys.argv[1:]
     sys.path.insert(0, str(Path(script).parent))
     planter = Planter()
-    (plant_megatron if "megatron" in Path(script).name else plant_mindformers)(planter)
+    plants = {"megatron": plant_megatron, "own_loop": plant_own_loop, "mindformers": plant_mindformers}
+    next(plant for name, plant in plants.items() if name in Path(script).name)(planter)
     try:
         runpy.run_path(script, run_name="__main__")
     finally:
