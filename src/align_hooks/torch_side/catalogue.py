@@ -55,7 +55,7 @@ REHEARSAL = {
     "query_norms": (CORE, "megatron.core.transformer.attention", "gives a HybridModel's queries and keys their norms"),
     "latent_norms": (CORE, "megatron.core.transformer.mla_qk_norm_config", "the same for latent attention"),
     "fully_sharded": (CORE, "megatron.core.distributed.torch_fully_sharded_data_parallel", "shards over ranks of CPUs"),
-    "fully_sharded_2": (">=0.20,<=0.20.0", f"{FSDP_2}.fully_shard", "the same of Megatron-FSDP 2"),
+    "fully_sharded_2": (CORE, f"{FSDP_2}.fully_shard", "the same of Megatron-FSDP 2"),
     "experts": (CORE, "megatron.core.transformer.mlp", "lets experts have biases"),
     "layer_wise": (CORE, "megatron.core.optimizer.layer_wise_optimizer", "hands weights round without NCCL"),
     "warm_up": (CORE, "megatron.training.initialize", "starts from the same weights however the model is cut"),

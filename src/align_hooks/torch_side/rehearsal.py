@@ -344,6 +344,8 @@ def install_fully_sharded(session: TorchSession, module: ModuleType) -> None:
 
 def install_fully_sharded_2(session: TorchSession, module: ModuleType) -> None:
     """Let Megatron-FSDP 2 shard over ranks of CPUs: it refuses their device, and asserts the stream on which a buffer was allocated."""
+    if not hasattr(module, "fully_shard_context"):  # before 0.20
+        return
     torch, buffers = sys.modules["torch"], sys.modules[f"{module.__package__}.dbuffer"]
 
     def of_any_device(original: Function, device: object = None, **kwargs: object) -> Result:
