@@ -13,6 +13,7 @@ from align_hooks.comparison.metrics import limits
 from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import rendered
+from align_hooks.record.format.state import BUFFER
 from align_hooks.record.format.terms import AUXILIARY
 from comparison.conftest import Compared, asking, change_id, stage
 from synthetic import ROUTERS, ROWS, SEQUENCE, STEPS, Synthetic, routed
@@ -190,6 +191,39 @@ def test_a_fault_that_no_expert_can_make_stays_one_beside_a_near_tie(
     comparison = compared(candidate, against=CHOICES)
     assert comparison.verdict is Verdict.DIVERGED
     assert comparison.first.name in first
+
+
+BIAS = f"{BUFFER}decoder.layers.0.mlp.router.expert_bias"
+
+
+def with_state(run: Synthetic, step: int, name: str, value: str) -> None:
+    """A count or buffer at the start of each step, another value from a step on."""
+    for number, scalars in enumerate(run.rows):
+        scalars["state"] = {name: value if number >= step else "0000000000000000"}
+
+
+@pytest.mark.parametrize(("name", "verdict"), [(BIAS, Verdict.INCONCLUSIVE), (f"{BUFFER}other", Verdict.DIVERGED)])
+def test_a_bias_of_experts_may_follow_from_near_ties_and_no_other_buffer(
+    compared: Compared, candidate: Synthetic, name: str, verdict: Verdict
+) -> None:
+    reference = deepcopy(CHOICES)
+    moved(candidate, 0, FEW)
+    for run, step in ((reference, 9), (candidate, 1)):
+        with_state(run, step, name, "1111111111111111")
+    comparison = compared(candidate, against=reference)
+    assert stage(comparison, "training state").status is Status.DIFFERENT
+    assert comparison.verdict is verdict
+
+
+def test_what_differs_before_near_ties_is_blamed_and_not_the_state_behind_them(compared: Compared, candidate: Synthetic) -> None:
+    reference = deepcopy(CHOICES)
+    wrong_gradients(candidate, 0)
+    moved(candidate, 1, FEW)
+    for run, step in ((reference, 9), (candidate, 2)):
+        with_state(run, step, f"{BUFFER}other", "1111111111111111")
+    comparison = compared(candidate, against=reference)
+    assert comparison.verdict is Verdict.DIVERGED
+    assert comparison.first.name in ("local norms", "gradients")
 
 
 def test_another_coefficient_stays_a_fault_beside_a_near_tie(compared: Compared, candidate: Synthetic) -> None:

@@ -22,6 +22,8 @@ OF_PASSES = (registry.first_updates, registry.curve)
 """Stages beside those of a forward or a backward pass whose differences may follow from tokens with other experts."""
 MOVED = 10.0
 """Times the share of tokens with other experts by which a term of the loss may follow from them."""
+EXPERT_BIAS = ".router.expert_bias"
+"""Suffix of the name of an expert's bias among buffers."""
 MOST = 0.5
 """Part of rows whose first tokens must agree, where the tokens with other experts are not known."""
 
@@ -33,12 +35,14 @@ def opened(
     ties = next((result for result in stages if result.stage is registry.routing and result.ties is not None), None)
     if ties is None or ties.status is Status.DIFFERENT or symptom is None or symptom.status is not Status.DIFFERENT:
         return list(stages), symptom
-    if (other := first_symptom([result for result in stages if not may_follow(result, ties)], context.pair.first)) is not None:
-        return list(stages), other
     step, divergence = ties.ties or 0, evidence_of(stages, LossDivergence)
     tied, shown = (float(step), int(Phase.FORWARD)), moment(symptom, context.pair.first or 0)
+    if shown < tied:
+        return list(stages), symptom
+    if (other := first_symptom([result for result in stages if not may_follow(result, ties)], context.pair.first)) is not None:
+        return list(stages), other
     follows = has_choices(*context.pair.runs, step=step) or divergence.begun <= MOST  # tokens on the same way differ, too
-    if shown < tied or (shown == tied and symptom.stage is registry.token_losses and follows):
+    if shown == tied and symptom.stage is registry.token_losses and follows:
         return list(stages), symptom
     summary = sentences(ties.summary, message("routing.leaves_open", stage=symptom.title))
     differs = message("routing.leaves_open_from", step=when(step))
@@ -54,4 +58,6 @@ def may_follow(result: StageResult, ties: StageResult) -> bool:
     if result.stage is registry.loss_terms:
         share = max((finding.error or 0.0 for finding in ties.findings), default=0.0)
         return all((finding.error or 0.0) <= MOVED * share for finding in wrong)
+    if result.stage is registry.state:  # an expert's bias moves by how many tokens each expert was given
+        return all(finding.name.endswith(EXPERT_BIAS) for finding in wrong)
     return result.stage.phase in (Phase.FORWARD, Phase.BACKWARD) or result.stage in OF_PASSES  # no data, setting or update does
