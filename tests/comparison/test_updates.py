@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from align_hooks.comparison.finding import Finding, Metric, Term, Unit
 from align_hooks.comparison.optimizer.formula import FITS
+from align_hooks.comparison.optimizer.recorded_updates import BESIDE_FORMULA
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message
@@ -334,12 +336,18 @@ def test_a_run_that_clips_where_no_clipping_is_on_record(compared: Compared, hon
     assert value(outcome.findings[0].reference) == "after_update.not_clipped"
 
 
+def with_argument(name: str, run: Synthetic) -> None:
+    """An argument of Megatron-LM's with which updates are of no formula."""
+    run.facts["arguments"] = {name: "True"}
+
+
 REASONS: dict[str, Callable[[Synthetic], Any]] = {
     "formula.not_adam": lambda run: run.optimizer.update(type="Muon"),
     "formula.settings_not_on_record": lambda run: [group.update(eps=None) for group in run.optimizer["groups"]],
     "formula.none_of_its_weights": lambda run: [group.update(parameters=[]) for group in run.optimizer["groups"]],
     "formula.groups_differ": lambda run: run.optimizer["groups"][1].update(betas=[0.8, 0.9]),
     "formula.not_by_parameter": lambda run: [row.update(learning_rate=[1e-3] * 7) for row in run.rows],
+    **{f"formula.{name}": partial(with_argument, name) for name in BESIDE_FORMULA},
     "formula.not_finite": lambda run: run.gradients[1][NORM].fill(np.nan),
 }
 

@@ -85,6 +85,10 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), settings, rate, optimizer.clip_grad)
 
 
+BESIDE_FORMULA = ("qk_clip", "mtp_detach_heads")
+"""Arguments of Megatron-LM with which weights move by more than the optimizer's formula and one clipping."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
     """The numbers of one update."""
@@ -99,8 +103,8 @@ class UpdateRow:
 
 def rows_of_updates(run: Run, partner: Run, optimizer: OptimizerFacts, *, candidate: bool) -> list[UpdateRow] | Message:
     """Return the numbers of the updates that can be checked, or why none can. A candidate's that are unknown are the reference's."""
-    if (run.facts.arguments or {}).get("qk_clip") == "True":
-        return message("formula.qk_clip")
+    if beside := [name for name in BESIDE_FORMULA if (run.facts.arguments or {}).get(name) == "True"]:
+        return message(f"formula.{beside[0]}")
     rows = {row.step: row for row in run.rows}
     expected = {row.step: row for row in partner.rows} if candidate else {}
     found = []

@@ -32,6 +32,8 @@ from align_hooks.torch_side.structure import unwrap
 
 OF_ARGUMENTS = ("seed", "deterministic", "learning_rate")
 """Settings that act through a loop's arguments."""
+BESIDE_FORMULA = ("qk_clip", "mtp_detach_heads")
+"""Settings with which weights move by more than the optimizer's formula."""
 OF_MEGATRON = ("megatron.training.", "megatron.core.rerun_state_machine")
 """Modules, by the beginnings of their names, of which only Megatron-LM's own loop must call what is hooked."""
 
@@ -151,6 +153,8 @@ def refuse(settings: Settings, built: BuiltModel, given: Mapping[str, Any]) -> N
         raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
     if given["seq_length"] <= 1:
         raise RefusedRun("this loop tells its schedule of rows of one token, as those of its batches differ: that was not tried")
+    if beside := [name for name in BESIDE_FORMULA if getattr(arguments, name, None)]:
+        raise RefusedRun(f"{' and '.join(beside)} in a loop of one's own, whose arguments no record has: updates could not be judged")
     if place()["cp_size"] > 1:
         raise RefusedRun("context parallelism in a loop of one's own: each has its own way to share losses; use one context-parallel rank")
 
