@@ -119,7 +119,10 @@ class Whole:
         if math.prod(self.shape) > sum(held.stop - held.start for held in self.held):
             raise self.not_whole("some of its elements are on no rank")
         if (twice := self._held_twice()) is not None:
-            raise self.not_whole(f"elements of rank {twice} are on an earlier rank too")
+            raise self.not_whole(
+                f"elements of rank {twice} are on an earlier rank too, and the framework marks neither as a copy",
+                "it counts them twice, in its norm of gradients too: see which of its layers shares this tensor",
+            )
 
     def _held_twice(self) -> int | None:
         """Return the first rank that holds an element of an earlier rank; None where every element is held once."""
@@ -139,9 +142,9 @@ class Whole:
             place[mine] = True
         return None
 
-    def not_whole(self, why: str) -> RecordError:
+    def not_whole(self, why: str, way: str = "record with every rank") -> RecordError:
         """Return the error for a tensor with missing or repeated elements."""
-        return RecordError(f"{self.held[0].part.path}: {self.name} is not whole: {why}; record with every rank")
+        return RecordError(f"{self.held[0].part.path}: {self.name} is not whole: {why}; {way}")
 
 
 def _are_disjoint(boxes: Collection[Box]) -> bool:
