@@ -11,6 +11,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.names.points import GRADIENT
 from align_hooks.record.read.activations import column_signs, measured, row_signs
+from chosen import slow_but
 from real import frameworks
 from real.frameworks import Train
 
@@ -62,9 +63,11 @@ def test_sums_are_those_of_the_whole_tensors(reference: Path) -> None:
         assert (tensor.min(), tensor.max(), sums.not_finite) == (sums.minimum, sums.maximum, 0)
 
 
-@pytest.mark.slow
-def test_what_is_computed_again_is_no_second_forward_pass(reference: Path) -> None:
-    run = frameworks.kept(frameworks.megatron, change=RECOMPUTED, RUN="run", ACTIVATIONS="0", **frameworks.fed_by(reference)).run
+@pytest.mark.parametrize("method", slow_but(["uniform", "block"], "block"))
+def test_what_is_computed_again_is_no_second_forward_pass(reference: Path, method: str) -> None:
+    """``block`` computes the first layer again, and not the second, which is given its output."""
+    change = RECOMPUTED | {"--recompute-method": method}
+    run = frameworks.kept(frameworks.megatron, change=change, RUN="run", ACTIVATIONS="0", **frameworks.fed_by(reference)).run
     ours, again = open_run(reference).activations(0), open_run(run).activations(0)
     assert set(ours) == set(again)
     assert all(np.array_equal(ours[name].sketch, again[name].sketch) for name in ours)

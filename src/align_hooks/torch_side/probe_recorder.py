@@ -125,7 +125,8 @@ class ProbeRecorder:
             with recording.must_succeed():
                 passed = self._forced(probe, tensor, micro_batch)
         with recording.isolate_failures("activations"):
-            if passed.requires_grad and self.records:
+            # a hook on what has no graph yet, an output that is computed again later, keeps all later hooks of it from being called
+            if passed.requires_grad and torch.is_grad_enabled() and self.records:
                 passed.register_hook(functools.partial(self._gradient, probe, micro_batch, sizes))
         return passed
 
