@@ -10,10 +10,10 @@ import pytest
 
 from align_hooks.comparison.finding import Finding, Metric, Term, Unit
 from align_hooks.comparison.optimizer.formula import FITS
-from align_hooks.comparison.optimizer.recorded_updates import BESIDE_FORMULA
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message
+from align_hooks.record.format.schema import BESIDE_FORMULA
 from chosen import every, slow_but
 from comparison.conftest import Compared, asking, scale
 from comparison.conftest import stage as stage_of

@@ -1,6 +1,7 @@
 """Every hook on Megatron-LM, read top to bottom in the order of a run. Imports no framework."""
 
 import functools
+from typing import Any
 
 from align_hooks.hooking.hook import Hook, hook_at
 from align_hooks.quantities.activations import ACTIVATIONS
@@ -81,6 +82,12 @@ OWN_LOOP = {
     ),
 }
 """Hooks of a loop that calls megatron.core itself: point and why."""
+SAVING: dict[str, Any] = {
+    "asked": _recorded,
+    "handler": "checkpoint:wrap",
+    "why": "writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
+}
+"""What hooks on the saving of a checkpoint share."""
 _hook = functools.partial(hook_at, handlers="align_hooks.torch_side.hooks")
 _megatron = functools.partial(_hook, package="megatron-core", supports=CORE)
 _in_step = functools.partial(_megatron, in_step=True)
@@ -180,19 +187,8 @@ HOOKS: tuple[Hook, ...] = (
         asked=lambda settings: _recorded(settings) and bool(settings.steps(LOCAL_NORMS)),
         why="sees of which gradients the global norm is taken",
     ),
-    *(
-        at(
-            name,
-            f"{package}.checkpointing:save_checkpoint",
-            asked=_recorded,
-            handler="checkpoint:wrap",
-            why="writes the steps of a checkpoint before the checkpoint, so that a job that resumes from it lacks none",
-        )
-        for name, at, package in (
-            ("checkpoint", _perhaps, "megatron.training"),
-            ("bridge_checkpoint", functools.partial(_bridge, in_step=True), "megatron.bridge.training"),
-        )
-    ),
+    _perhaps("checkpoint", "megatron.training.checkpointing:save_checkpoint", **SAVING),
+    _bridge("bridge_checkpoint", "megatron.bridge.training.checkpointing:save_checkpoint", in_step=True, **SAVING),
     _megatron(
         "optimizer",
         "megatron.core.optimizer:get_megatron_optimizer",

@@ -11,7 +11,7 @@ from align_hooks.names.blocks import WHOLE, Cut
 from align_hooks.record.format.sequence import Slices, part_of, zigzag
 from align_hooks.torch_side.objects import Arguments
 from align_hooks.torch_side.refusals import ULYSSES, unread
-from align_hooks.torch_side.run_arguments import get_args, num_micro_batches
+from align_hooks.torch_side.run_arguments import get_args, samples_of_step
 
 AXES = {
     "dp": "data_parallel",
@@ -59,8 +59,7 @@ def first_row(place: Mapping[str, int], micro_batch: int, rows: int) -> int:
 
 def rows_of_step(args: Arguments) -> int | None:
     """Return the rows of a step on all ranks; None where their number changes."""
-    rows: int = args.micro_batch_size * args.data_parallel_size * num_micro_batches()
-    return None if getattr(args, "rampup_batch_size", None) else rows
+    return None if getattr(args, "rampup_batch_size", None) else samples_of_step()
 
 
 def is_expert(name: str) -> bool:

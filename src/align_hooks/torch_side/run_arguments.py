@@ -59,7 +59,7 @@ def get_args() -> Arguments:
     return parsed()
 
 
-def state(arguments: OwnArguments) -> None:
+def set_args(arguments: OwnArguments) -> None:
     """Let these be the arguments of the run."""
     _own[:] = [arguments]
 
@@ -78,6 +78,12 @@ def num_micro_batches() -> int:
     """Return the micro-batches of a step on each rank: of an own loop without Megatron-LM's calculator those of the last call."""
     args = get_args()
     return int(args.micro_batches if hasattr(args, "micro_batches") else get_num_microbatches())
+
+
+def samples_of_step() -> int:
+    """Return the samples of a step on all ranks."""
+    args = get_args()
+    return int(args.micro_batch_size * args.data_parallel_size * num_micro_batches())
 
 
 def texts(args: Arguments) -> dict[str, str] | None:

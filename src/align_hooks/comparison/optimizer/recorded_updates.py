@@ -20,7 +20,7 @@ from align_hooks.messages import Message, all_of, message
 from align_hooks.process.work import WorkPool
 from align_hooks.record.format.layout import MOMENTS
 from align_hooks.record.format.rows import ScalarRow
-from align_hooks.record.format.schema import OptimizerFacts, ParameterGroup
+from align_hooks.record.format.schema import BESIDE_FORMULA, OptimizerFacts, ParameterGroup
 from align_hooks.record.read.tensors import Tensors, Whole
 from align_hooks.record.reader import Run
 
@@ -83,10 +83,6 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     tensor = np.repeat(np.arange(len(sample)), [len(indices) for indices in sample.values()])
     rate = next((float(update.rates.max()) for update in updates if update.rates.any()), 0.0)
     return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), settings, rate, optimizer.clip_grad)
-
-
-BESIDE_FORMULA = ("qk_clip", "mtp_detach_heads")
-"""Arguments of Megatron-LM with which weights move by more than the optimizer's formula and one clipping."""
 
 
 @dataclass(frozen=True, slots=True)

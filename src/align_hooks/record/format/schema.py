@@ -92,6 +92,10 @@ class OptimizerFacts(Struct, frozen=True):
         return {name: number for number, group in zip(rates, groups, strict=True) for name in group.parameters}
 
 
+BESIDE_FORMULA = ("qk_clip", "mtp_detach_heads")
+"""Arguments of Megatron-LM with which weights move by more than the optimizer's formula and one clipping."""
+
+
 class MatrixProducts(Struct, frozen=True):
     """The format to which the factors of matrix products are rounded."""
 

@@ -15,7 +15,7 @@ from align_hooks.settings import PREFIX
 from align_hooks.torch_side.hooks.arguments import apply
 from align_hooks.torch_side.hooks.model import prepare
 from align_hooks.torch_side.objects import Config
-from align_hooks.torch_side.run_arguments import OwnArguments, state
+from align_hooks.torch_side.run_arguments import OwnArguments, set_args
 from align_hooks.torch_side.session import TorchSession
 
 TRIED = ">=0.6,<0.7"
@@ -31,7 +31,7 @@ def config(session: TorchSession, wrapped: Function, instance: Instance, args: A
         return wrapped(*args, **kwargs)
     refuse_untried()
     arguments = arguments_of(container)
-    state(arguments)
+    set_args(arguments)
     session.begin()
     if session.begun:
         apply(session, arguments)
@@ -60,7 +60,7 @@ def setup(session: TorchSession, wrapped: Function, instance: Instance, args: Ar
     if session.begun and built.optimizer is not None:
         with session.recording.isolate_failures("what the run is"), session.beginning():
             container, progress = built.state.cfg, built.state.train_state
-            state(arguments_of(container, progress, iteration=progress.step, data_parallel_size=container.data_parallel_size))
+            set_args(arguments_of(container, progress, iteration=progress.step, data_parallel_size=container.data_parallel_size))
             prepare(session, built.model, built.optimizer)
     return built
 

@@ -62,9 +62,13 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     assert session.replay is not None
     options = get_args()
     options.do_train, options.do_valid, options.do_test = True, False, False
-    form = form_of(options)
-    batches = micro_batches(session, session.replay, options.micro_batch_size, form)
-    return RerunDataIterator(batches), None, None
+    return recorded(session, session.replay), None, None
+
+
+def recorded(session: TorchSession, replay: Replay) -> RerunDataIterator:
+    """Return an iterator over recorded micro-batches, in the form that the run's arguments ask for."""
+    args = get_args()
+    return RerunDataIterator(micro_batches(session, replay, args.micro_batch_size, form_of(args)))
 
 
 def form_of(args: Arguments) -> DocumentForm:

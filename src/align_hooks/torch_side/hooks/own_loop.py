@@ -14,26 +14,24 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from megatron.core.rerun_state_machine import RerunDataIterator
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.record.format.schema import BESIDE_FORMULA
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.hooks.data import form_of, micro_batches
+from align_hooks.torch_side.hooks.data import recorded
 from align_hooks.torch_side.hooks.model import prepare
 from align_hooks.torch_side.hooks.train_step import close, leave_step, listening, open_step
 from align_hooks.torch_side.objects import Module
 from align_hooks.torch_side.optimizer import chain, updates_made
 from align_hooks.torch_side.place import place
 from align_hooks.torch_side.refusals import refusals
-from align_hooks.torch_side.run_arguments import OwnArguments, are_own, are_parsed, get_args, num_micro_batches, state
+from align_hooks.torch_side.run_arguments import OwnArguments, are_own, are_parsed, get_args, samples_of_step, set_args
 from align_hooks.torch_side.session import BuiltModel, TorchSession
 from align_hooks.torch_side.structure import unwrap
 
 OF_ARGUMENTS = ("seed", "deterministic", "learning_rate")
 """Settings that act through a loop's arguments."""
-BESIDE_FORMULA = ("qk_clip", "mtp_detach_heads")
-"""Settings with which weights move by more than the optimizer's formula."""
 OF_MEGATRON = ("megatron.training.", "megatron.core.rerun_state_machine")
 """Modules, by the beginnings of their names, of which only Megatron-LM's own loop must call what is hooked."""
 
@@ -123,14 +121,15 @@ def begin(session: TorchSession, built: BuiltModel, given: dict[str, Any]) -> No
             if not session.begun:
                 begin_session(session)
             if not are_own():  # those of Megatron-Bridge are there before
-                refuse(session.settings, built, given)
-                state(configurations(built, **of_call(given)))
+                arguments = configurations(built, **of_call(given))
+                refuse(session.settings, arguments, built, given)
+                set_args(arguments)
                 prepare(session, list(built.chunks), built.optimizer)
     args = get_args()
     if hasattr(args, "micro_batches"):
         args.micro_batches = given["num_microbatches"]
     if session.replay is not None:
-        built.fed = built.fed or [recorded(session, args.micro_batch_size) for _ in built.chunks]
+        built.fed = built.fed or [recorded(session, session.replay) for _ in built.chunks]
         given["data_iterator"] = built.fed if isinstance(given["data_iterator"], list) else built.fed[0]
     open_step(session, lambda: args.iteration + built.made, built.optimizer, built.scheduler)
 
@@ -144,9 +143,8 @@ def begin_session(session: TorchSession) -> None:
     session.begin()
 
 
-def refuse(settings: Settings, built: BuiltModel, given: Mapping[str, Any]) -> None:
+def refuse(settings: Settings, arguments: OwnArguments, built: BuiltModel, given: Mapping[str, Any]) -> None:
     """Refuse what the configurations ask for and cannot be read, and what a loop does not say, or says otherwise than schedules take it."""
-    arguments = configurations(built)
     if why := list(refusals(settings, lambda name: getattr(arguments, name, None))):
         raise RefusedRun("\n".join(why))
     if int(updates_made(built.optimizer)):
@@ -166,19 +164,16 @@ def of_call(given: Mapping[str, Any]) -> dict[str, object]:
     return {"seq_length": given["seq_length"], "data_parallel_size": ranks, **of_batch}
 
 
-def recorded(session: TorchSession, rows: int) -> RerunDataIterator:
-    """Return an iterator over recorded micro-batches, of keys that Megatron-LM's data sets have."""
-    assert session.replay is not None
-    return RerunDataIterator(micro_batches(session, session.replay, rows, form_of(get_args())))
-
-
 def end(session: TorchSession, optimizer: Instance, *, updated: bool) -> None:
     """Close the step, where the optimizer is that of the recorded model and no ``train_step`` is around."""
     built = session.own_loop
-    if built is None or session.step is None or not set(map(id, chain(built.optimizer))) & set(map(id, chain(optimizer))):
+    if built is None or session.step is None:
         return
-    if optimizer is not built.optimizer:  # in 0.16 Muon's, around Adam's
+    if optimizer is not built.optimizer:
+        if not set(map(id, chain(built.optimizer))) & set(map(id, chain(optimizer))):
+            return  # another model's
         with session.recording.isolate_failures("the step"):
+            # in 0.16 Muon's, around Adam's
             raise RefusedRun("this optimizer was put together of several that get_megatron_optimizer made; it is not recorded")
     close(session, skipped=not updated)
     leave(session, built)
@@ -198,5 +193,5 @@ def leave(session: TorchSession, built: BuiltModel) -> None:
     args = get_args()
     built.made += 1
     if "consumed_train_samples" in vars(args) and isinstance(args, OwnArguments):
-        args.consumed_train_samples += args.micro_batch_size * args.data_parallel_size * num_micro_batches()
+        args.consumed_train_samples += samples_of_step()
     leave_step(session)

@@ -29,7 +29,7 @@ from align_hooks.torch_side.micro_batch import DOCUMENTS
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
-from align_hooks.torch_side.run_arguments import get_args, num_micro_batches
+from align_hooks.torch_side.run_arguments import get_args, num_micro_batches, samples_of_step
 from align_hooks.torch_side.sequence_sums import IS_SUMMED, MicroBatchLoss, own_part
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
@@ -167,7 +167,7 @@ class EndedStep:
             "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
             # a loop of one's own may return its mean and a 1
             "valid_tokens": int(total) if counted and not (session.own_loop and 0 < total <= len(losses)) else None,
-            "consumed_samples": args.consumed_train_samples + args.micro_batch_size * args.data_parallel_size * num_micro_batches(),
+            "consumed_samples": args.consumed_train_samples + samples_of_step(),
             "grad_norm": norm,
             "squared": float(total_norms.squares(self.vectors[TOTAL]).sum()) if total_norms is not None else None,
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
