@@ -134,6 +134,7 @@ def pynative(
     mindspore: str = "",
     script: Path = LAUNCH / "run_mindformer.py",
     change: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
     """Train with the PyNative trainer of a version of MindFormers, on the environment's MindSpore unless another is named.
@@ -142,7 +143,7 @@ def pynative(
     config = changed(launched(f"pynative/{family}", "yaml"), {"training.steps": STEPS, **(change or {})}, where)
     command = ["-m", "align_hooks.ms_side", str(script), "--config", str(config), "--mode", "1"]
     wheels = [wheel("mindformers", version), *([wheel("mindspore", mindspore)] if mindspore else [])]
-    return python(where, command, REHEARSAL | variables, {"PYTHONPATH": os.pathsep.join(map(str, wheels))})
+    return python(where, command, REHEARSAL | variables, {"PYTHONPATH": os.pathsep.join(map(str, wheels)), **(environment or {})})
 
 
 def changed(file: Path, change: Mapping[str, object], where: Path) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MEGATRON, MINDFORMERS = "megatron", "mindformers"
+MEGATRON, MINDFORMERS, PYNATIVE = "megatron", "mindformers", "pynative"
 Flags = Mapping[str, str | None]
 
 
@@ -14,6 +14,9 @@ class Reference:
 
     ``fed`` names the reference whose batches it is fed, altered by ``batches``, a function of ``altered.py``; without one it trains on its
     own data. With dropout it must be fed: on a CPU masks are drawn from the generator that a data loader seeds itself from.
+
+    ``tree`` is a folder that :mod:`zoo.trees` makes, which it trains in; without one it is the environment's packages. ``recorded`` are
+    variables beside ``EVERYTHING`` of ``frameworks.py``.
     """
 
     flags: Flags = field(default_factory=dict)
@@ -25,6 +28,8 @@ class Reference:
     change: Mapping[str, object] = field(default_factory=dict)
     start: str = "plain"
     weights: str = ""
+    tree: str = ""
+    recorded: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,10 @@ class Case:
     ``earlier`` are arguments of a first part of training, which ends with a checkpoint after iteration 2 and records nothing; the
     candidate is the second part. ``replayed`` says whether it is fed the reference's batches, or trains on its own data. One of the
     first ``among`` of what is named must match ``culprit``.
+
+    ``commit`` of ``repository`` mended a fault, or claims to change nothing. The candidate trains in ``tree``, where ``edits`` of the
+    package have taken it back, or else in its parent; ``forward`` where they make it, for the reference. One of ``causes``, ids of
+    hypotheses, may be named in the place of a culprit. ``untouched`` has the first part of a training in the environment's packages.
     """
 
     name: str
@@ -55,6 +64,15 @@ class Case:
     among: int = 3
     script: str = ""
     family: str = "llama"
+    repository: str = ""
+    commit: str = ""
+    wrong: str = ""
+    tree: str = ""
+    edits: tuple[Mapping[str, str], ...] = ()
+    forward: bool = False
+    causes: tuple[str, ...] = ()
+    untouched: bool = False
+    recorded: Mapping[str, object] = field(default_factory=dict)
 
     def is_in(self, precision: str) -> bool:
         """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run. Families

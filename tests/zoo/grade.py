@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from align_hooks import open_run
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
+from align_hooks.evidence.convert import convert
 from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
 from align_hooks.settings import Steps
@@ -25,6 +27,8 @@ WAYS = {
     "guide": "the guide's own acceptance standard",
 }
 """How every pair is judged."""
+OF_COMMITS = {"defaults": "everything recorded", "norms": "norms, losses and batches alone", "logs": "two logs alone"}
+"""How a pair of commits is judged, by default limits."""
 OF_ADVICE = {way: WAYS[way] for way in ("measured", "defaults")} | {"norms": WAYS["norms"].replace("measured", "default")}
 """What is recorded of a pair whose advice is followed, and by which limits it is judged."""
 TENSORS = ("gradients", "weights", "optimizer_state", "activations")
@@ -113,6 +117,18 @@ def grades(case: Case, reference: Path, candidate: Path, noise: Path) -> dict[st
     }
 
 
+def grades_of_commit(case: Case, reference: Path, candidate: Path) -> dict[str, Grade]:
+    """A pair judged in every way of :data:`OF_COMMITS`."""
+    runs = open_run(reference), open_run(candidate)
+    bare = [WithNorms(*parts_of(run)) for run in runs]
+    found = {"defaults": grade(case, compare(*runs)), "norms": grade(case, compare(*bare))}
+    with TemporaryDirectory() as folder:
+        logs = [Path(folder, side) for side in ("reference", "candidate")]
+        for run, log in zip((reference, candidate), logs, strict=True):
+            convert(run.parent / "log", log)
+        return {**found, "logs": grade(case, compare(*map(open_run, logs)))}
+
+
 def parts_of(run: Run) -> list[object]:
     """What a run is made of, for another view of it."""
     return [getattr(run, field.name) for field in fields(Run) if field.init]
@@ -124,6 +140,7 @@ def grade(case: Case, comparison: ComparisonResult) -> Grade:
     stage = blame.place.value if blame else first.name if first else ""
     named = tuple(rendered(suspect.what) for suspect in blame.suspects[:NAMED]) if blame else ()
     culprit = any(fnmatchcase(name, f"*{pattern}*") for name in named[: case.among] for pattern in case.culprit)
+    culprit = culprit or bool(blame and {*blame.causes[: case.among]} & {*case.causes})
     point, right = origin(comparison), POINTS.get(case.name)
     pointed = None if right is None else any(fnmatchcase(point, pattern) for pattern in right)
     return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit, point=point, pointed=pointed)

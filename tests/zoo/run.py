@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from real import frameworks
 from zoo import altered
-from zoo.case import MINDFORMERS, Case, Flags, Reference
+from zoo.case import MEGATRON, MINDFORMERS, PYNATIVE, Case, Flags, Reference
 from zoo.cases import CASES, REFERENCES
 from zoo.grade import WAYS, Grade, grades, summary
 from zoo.kept import keep
@@ -39,16 +40,18 @@ def corpus_in(where: Path) -> None:
     frameworks.places["corpus"] = prefix
 
 
-def train_references(where: Path, precision: Flags, cases: Iterable[Case] = CASES.values()) -> dict[str, Path]:
+def train_references(
+    where: Path, precision: Flags, cases: Iterable[Case] = CASES.values(), known: Mapping[str, Reference] = REFERENCES
+) -> dict[str, Path]:
     """The run of every reference that ``cases`` need, and of those that it is made of, trained if it is not there."""
     needed = {case.reference for case in cases}
-    for name in reversed(REFERENCES):  # one that others are made of stands before them
+    for name in reversed(known):  # one that others are made of stands before them
         if name in needed:
-            needed |= {REFERENCES[name].fed, REFERENCES[name].start} - {""}
-    runs = {name: where / "references" / name / "run" for name in REFERENCES if name in needed}
+            needed |= {known[name].fed, known[name].start} - {""}
+    runs = {name: where / "references" / name / "run" for name in known if name in needed}
     for name, run in runs.items():
         if not (run / "run.json").exists():
-            reference = REFERENCES[name]
+            reference = known[name]
             given: dict[str, object] = {"LOAD_WEIGHTS": runs[reference.start]} if reference.start else {}
             if reference.weights:
                 given["LOAD_WEIGHTS"] = altered.checkpoint(reference.weights, runs[reference.start], run.parent / "weights")
@@ -70,33 +73,47 @@ def train_noise(references: Mapping[str, Path], precision: Flags, cases: Iterabl
 
 def train_reference(reference: Reference, run: Path, precision: Flags, fed: Mapping[str, object]) -> None:
     """Train a reference into ``run``."""
-    given = {"family": reference.family, "RUN": run, **frameworks.EVERYTHING, **fed}
-    if reference.side == MINDFORMERS:
-        done = frameworks.mindformers(run.parent, change=reference.change, **given)
-    else:
-        done = frameworks.megatron(run.parent, change={**reference.flags, **precision}, ranks=reference.ranks, **given)
+    tree = run.parents[2] / "trees" / reference.tree if reference.tree else None
+    done = start(reference, run.parent, tree, {**reference.flags, **precision}, **{"RUN": run, **asked(reference), **fed})
     (run.parent / "log").write_text(done.succeeded().output)
+
+
+def asked(side: Case | Reference) -> dict[str, object]:
+    """The variables that say what is recorded of a run."""
+    return {**frameworks.EVERYTHING, **side.recorded}
 
 
 def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
     """The candidate of a case, trained if it is not there."""
-    run = where / case.name / "run"
+    folder = where / case.name
+    run = folder / "run"
     if (run / "run.json").exists():
         return run
-    fed = fed_to(case, reference, where / case.name)
-    planted: dict[str, object] = {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
-    planted["family"] = case.family
-    if case.side == MINDFORMERS:
-        done = frameworks.mindformers(where / case.name, change=case.change, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
-    else:
-        change = {**precision, **case.flags}
-        if case.earlier is not None:
-            change |= checkpoint(case, fed, where / case.name, {**change, **case.earlier})
-            fed["LOAD_WEIGHTS"] = None  # the checkpoint has them
-        done = frameworks.megatron(where / case.name, change=change, ranks=case.ranks, **planted, **fed, RUN=run, **frameworks.EVERYTHING)
-    (where / case.name / "log").write_text(done.output)
+    fed, tree = fed_to(case, reference, folder), where / "trees" / case.tree if case.tree else None
+    change = {**precision, **case.flags}
+    if case.earlier is not None:
+        change |= checkpoint(case, None if case.untouched else tree, fed, folder, {**change, **case.earlier})
+        fed["LOAD_WEIGHTS"] = None  # the checkpoint has them
+    done = start(case, folder, tree, change, **planted(case), **fed, RUN=run, **asked(case))
+    (folder / "log").write_text(done.output)
     done.succeeded()
     return run
+
+
+def start(side: Case | Reference, where: Path, tree: Path | None, change: Flags, **given: Any) -> frameworks.Ended:
+    """Train one side of a pair in the environment's packages, or in a tree that stands before them."""
+    if tree is not None:
+        given["environment"] = {**given.get("environment", {}), "PYTHONPATH": str(tree)}
+        given |= {"script": tree / "pretrain_gpt.py"} if (tree / "pretrain_gpt.py").exists() else {}
+    if side.side == MEGATRON:
+        return frameworks.megatron(where, family=side.family, change=change, ranks=side.ranks, **given)
+    trainer = frameworks.pynative if side.side == PYNATIVE else frameworks.mindformers
+    return trainer(where, family=side.family, change=side.change, **given)
+
+
+def planted(case: Case) -> dict[str, object]:
+    """What plants the fault of a case: the script that does, and its name for it."""
+    return {"script": script(case), "environment": {"PLANTED": case.plant}} if case.plant else {}
 
 
 def script(case: Case) -> Path:
@@ -116,12 +133,12 @@ def fed_to(case: Case, reference: Path, where: Path) -> dict[str, object]:
     return fed
 
 
-def checkpoint(case: Case, fed: Mapping[str, object], where: Path, change: Flags) -> dict[str, str]:
+def checkpoint(case: Case, tree: Path | None, fed: Mapping[str, object], where: Path, change: Flags) -> dict[str, str]:
     """Train the first part of a case that is resumed, with nothing planted or recorded; the arguments that load what it saved."""
     saved, form = str(where / "checkpoint"), {"--ckpt-format": "torch"}
     if not (where / "checkpoint" / "latest_checkpointed_iteration.txt").exists():
         first = {**change, **form, "--save": saved, "--save-interval": EARLIER, "--exit-interval": EARLIER}
-        frameworks.megatron(where, family=case.family, change=first, ranks=case.ranks, **fed).succeeded()
+        start(case, where, tree, first, **fed).succeeded()
     return {**form, "--load": saved}
 
 
