@@ -11,7 +11,8 @@ import pytest
 from align_hooks import open_run
 from align_hooks.comparison.diagnosis.backward_boundary import BackwardBoundary, backward_boundary
 from align_hooks.comparison.finding import Finding, Metric, Pattern, when
-from align_hooks.comparison.patterns.rank_copies import norm_by_a_factor, not_shared
+from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.patterns.rank_copies import explained, norm_by_a_factor, not_marked, not_shared
 from align_hooks.comparison.patterns.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation
@@ -115,10 +116,50 @@ def test_a_gradient_that_is_not_reduced_is_named_with_its_ranks(tmp_path: Path, 
     assert "align-hooks show" in rendered(found.next)
 
 
-def norms_off(*factors: float) -> list[Contradiction]:
+def norms_off(*factors: float, kind: ContradictionKind = ContradictionKind.NORM_TAKEN_AGAIN) -> list[Contradiction]:
     """A framework's norms of some steps, each off by a factor."""
     claims = [(Statement(Witness.FRAMEWORK, 3.0 * factor), Statement(Witness.SAME_GRADIENTS, 3.0)) for factor in factors]
-    return [Contradiction(step, ContradictionKind.NORM_TAKEN_AGAIN, *each) for step, each in enumerate(claims)]
+    return [Contradiction(step, kind, *each) for step, each in enumerate(claims)]
+
+
+def of_ranks(kind: ContradictionKind, *names: str) -> list[Contradiction]:
+    """What ranks 0 and 1 say of some tensors."""
+    claims = (Statement(Witness.COPY, 3.0, 0), Statement(Witness.COPY, 2.0, 1))
+    return [Contradiction(0, kind, *claims, name=name, rank=1) for name in names]
+
+
+HELD, APART, LEFT_OUT = ContradictionKind.HELD_TWICE, ContradictionKind.GRADIENT_COPIES, ContradictionKind.LEFT_OUT
+
+
+@pytest.mark.parametrize(
+    ("found", "id", "pattern", "place"),
+    [
+        (of_ranks(HELD, DOWN), "rank_copies.counted_twice", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
+        ([*of_ranks(HELD, DOWN), *norms_off(1.1)], "rank_copies.counted_twice", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
+        ([*of_ranks(HELD, DOWN), *of_ranks(APART, DOWN)], "rank_copies.named_alike", Pattern.NAMED_ALIKE, FaultLocation.WEIGHTS),
+        (of_ranks(LEFT_OUT, DOWN) * 2, "rank_copies.left_out", Pattern.NORM_MISCOUNTS, FaultLocation.SELF_CHECK),
+        (of_ranks(LEFT_OUT, DOWN, NORM), None, None, None),
+    ],
+)
+def test_what_a_norm_does_not_count_once_is_told(
+    tmp_path: Path, found: list[Contradiction], id: str | None, pattern: Pattern | None, place: FaultLocation | None
+) -> None:
+    run = open_run(write(tmp_path / "run", Grid(dp=2), GRADIENTS))
+    told = explained(Pair(run, open_run(Synthetic().write(tmp_path / "other"))), run, Side.REFERENCE, found)
+    assert (told and (told[0].id, *told[1:])) == (id and (id, pattern, place))
+
+
+@pytest.mark.parametrize(("rows", "marked"), [(2, False), (1, True), (3, True)])
+def test_parts_that_a_framework_takes_for_copies_are_told_by_the_other_runs_shapes(tmp_path: Path, rows: int, marked: bool) -> None:
+    other = Synthetic()
+    run = open_run(write(tmp_path / "run", Grid(tp=2), GRADIENTS))
+    shape = Pair(run, run).pieces(run)[DOWN]
+    other.shapes[DOWN] = (shape[0] * rows, *shape[1:])
+    pair = Pair(run, open_run(other.write(tmp_path / "other")))
+    told = not_marked(pair, run, Side.REFERENCE, of_ranks(ContradictionKind.WEIGHT_COPIES, DOWN))
+    assert (told is None) == marked
+    if told is not None:
+        assert (told[0].arguments["names"], told[0].arguments["count"]) == (DOWN, 2)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +178,7 @@ def test_norms_that_are_off_by_one_factor_are_told_with_the_ranks_whose_root_it_
     run = open_run(write(tmp_path / "run", Grid(dp=2), GRADIENTS))
     found = norms_off(*factors)
     told = norm_by_a_factor(run, Side.CANDIDATE, found)
+    assert told == norm_by_a_factor(run, Side.CANDIDATE, norms_off(*factors, kind=ContradictionKind.ELEMENTS))
     assert (told and (told[0].id, told[2])) == (id and (id, FaultLocation.CLIPPING))
     if told is not None:
         assert told[0].arguments["factor"] == pytest.approx(factors[0])

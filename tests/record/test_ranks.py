@@ -66,12 +66,12 @@ GOOD = {
     "an empty flat range": [[flat(0, 0)], [flat(0, 48)]],
     "a copy that does not count": [[box((0, 8), (0, 6))], [box((0, 8), (0, 6), counted=False)]],
     "a pipeline stage without it": [[box((0, 8), (0, 6))], []],
+    "a part with the same bits that no rank marks as a copy": [[box((0, 4), (0, 6))], [box((4, 8), (0, 6))], [box((4, 8), (0, 6))]],
+    "all copies count, with the same bits": [[box((0, 8), (0, 6))], [box((0, 8), (0, 6))]],
 }
 BAD = {
     "a part is missing": [[box((0, 4), (0, 6))], [box((4, 7), (0, 6))]],
-    "a part came twice": [[box((0, 4), (0, 6))], [box((4, 8), (0, 6))], [box((4, 8), (0, 6))]],
     "a flat range is missing": [[flat(0, 11)], [flat(12, 48)]],
-    "all copies count": [[box((0, 8), (0, 6))], [box((0, 8), (0, 6))]],
     "a part came twice and another never": [[box((0, 4), (0, 6))], [box((0, 4), (0, 6))]],
     "flat ranges overlap and leave a gap": [[flat(0, 20)], [flat(10, 38)]],
 }
@@ -92,6 +92,13 @@ def test_shards_that_are_not_exactly_the_whole_are_refused(tmp_path: Path, shard
     run = sharded(tmp_path / "run", shards)
     with pytest.raises(RecordError):
         run.gradients(0)["w"]
+
+
+def test_copies_that_count_and_differ_are_refused(tmp_path: Path) -> None:
+    run = sharded(tmp_path / "run", [[box((0, 8), (0, 6))], [box((0, 8), (0, 6))]], {1: WHOLE + 1})
+    with pytest.raises(RecordError, match="elements of rank 1 are on an earlier rank too"):
+        run.gradients(0)["w"]
+    assert ContradictionKind.HELD_TWICE in {each.kind for each in run.self_check.contradictions}
 
 
 @settings(max_examples=15)

@@ -72,6 +72,8 @@ class Pattern(Enum):
     CLIPPED_BEFORE = "gradients reach the optimizer with the norm to which it clips"
     RANKS_NOT_REDUCED = "ranks hold different gradients of one tensor"
     RANKS_DIFFER = "ranks hold different weights of one tensor"
+    NORM_MISCOUNTS = "a framework's norm does not count each element once"
+    NAMED_ALIKE = "ranks hold other tensors under one name"
     MOMENTS_EMPTIED = "an optimizer's moments are empty after updates"
     SOME_UPDATES = "updates of few tensors follow no formula"
     UPDATES_SCALED = "every update is off by one factor"

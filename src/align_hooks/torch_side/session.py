@@ -40,6 +40,12 @@ class FrameworkNorm:
     """The lowest of the ranks whose squares were added up."""
     ranks: int
     """The number of these ranks."""
+    tensors: frozenset[tuple[int, int]]
+    """Address and number of elements of each included gradient."""
+
+    def repeats(self, other: FrameworkNorm) -> bool:
+        """Return whether a norm is of the same gradients."""
+        return (self.first, self.ranks, self.tensors) == (other.first, other.ranks, other.tensors)
 
 
 @dataclass

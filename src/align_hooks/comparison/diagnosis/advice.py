@@ -168,6 +168,11 @@ def mend_ranks(now: Situation) -> Advice:
     return Advice(message("next.mend_ranks", look=now.look), ("show_contradictions",))
 
 
+def mend_norm(now: Situation) -> Advice:
+    """Return what to open where a norm does not count each element once, with the command that lists what it misses."""
+    return Advice(message("next.mend_norm", look=now.look), ("show_contradictions",))
+
+
 def read_or_mend(now: Situation) -> Advice:
     """Return what to read or mend where injected gradients say no more, as moments are empty."""
     return Advice(message("next.read_optimizer")) if now.is_replayable and now.is_injected else mend(now)

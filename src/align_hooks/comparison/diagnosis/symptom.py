@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from align_hooks.comparison.stage_result import Phase, StageResult, Status
+from align_hooks.comparison.stage_result import Phase, Reason, StageResult, Status
 from align_hooks.comparison.stages import registry
 from align_hooks.quantities.registry import STATES
 
@@ -24,7 +24,10 @@ def first_symptom(stages: Sequence[StageResult], first_step: int | None) -> Stag
     """Return the stage that differs earliest; of two at one moment the first of the order of stages.
 
     Only stages up to the first that makes the pair not comparable count. A stage that leaves the following ones open
-    (``StageResult.open``) counts too."""
+    (``StageResult.open``) counts too. Models that differ because one record's ranks share what they should not do so for this reason."""
+    explained = next((stage for stage in stages if stage.stage is registry.self_check and stage.place is not None), None)
+    if explained is not None and stages[0].reason is Reason.OTHER_MODEL:
+        return explained
     end = next((index for index, stage in enumerate(stages) if stage.status is Status.NOT_COMPARABLE), len(stages))
     able = [stage for stage in stages[:end] if stage.status is Status.DIFFERENT or stage.open]
     start = first_step or 0

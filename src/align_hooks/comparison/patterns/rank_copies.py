@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from align_hooks.comparison.finding import Pattern
+from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.patterns.sharding import AXES, CLOSE
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation
@@ -23,6 +25,9 @@ FAULTS: dict[ContradictionKind, tuple[str, Pattern | None, FaultLocation]] = {
 }
 """What ranks should share, in the order of a step, with message, pattern and location."""
 ORDER = [*FAULTS]
+OF_ONE = {ContradictionKind.LEFT_OUT: "rank_copies.left_out", ContradictionKind.COUNTED_ALONE: "rank_copies.counted_alone"}
+OF_ALL = (ContradictionKind.NORM_TAKEN_AGAIN, ContradictionKind.ELEMENTS)
+"""Norms of other squares than those of all gradients, no tensor of which is singled out."""
 OF_NORMS = (
     ContradictionKind.RANKS_OF_NORM,
     ContradictionKind.NORM_TAKEN_AGAIN,
@@ -32,11 +37,50 @@ OF_NORMS = (
     ContradictionKind.COUNTED_ALONE,
 )
 """Contradictions of norms, which follow from gradients that are not shared."""
+Explained: TypeAlias = tuple[Message, Pattern | None, FaultLocation]
+"""What a self-check found, with its pattern and where that fault is."""
 
 
-def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, Pattern | None, FaultLocation] | None:
-    """Return what the ranks of a run do not share first, with its pattern and where that fault is; None for anything else that the
-    self-check found."""
+def explained(pair: Pair, run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return the one fault of a run that all explains which its self-check found; None where none is known."""
+    ways = (held_twice, not_shared, norm_by_a_factor, of_one_kind)
+    return not_marked(pair, run, side, found) or next((known for way in ways if (known := way(run, side, found)) is not None), None)
+
+
+def not_marked(pair: Pair, run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return which tensors' parts a framework takes for copies on its tensor-parallel ranks: they differ at the start, and the other run's
+    shapes are as many times as large as there are ranks. Megatron-LM leaves copies out of its norm."""
+    ranks = next(iter(run.manifests.values())).place.get("tp_size", 1)
+    other = pair.pieces(next(each for each in pair.runs if each is not run)) if ranks > 1 and not pair.is_itself else {}
+    mine, names = pair.pieces(run) if other else {}, []
+    for each in found:
+        if each.kind is ContradictionKind.WEIGHT_COPIES and differs_along(run, each, "tp") and each.name in other:
+            sizes = list(zip(mine[each.name], other[each.name], strict=False))
+            if sum(ours != theirs for ours, theirs in sizes) == 1 and any(theirs == ours * ranks for ours, theirs in sizes):
+                names.append(each.name)
+    if not names:
+        return None
+    words = message("rank_copies.not_marked", side=side, names=listed([*dict.fromkeys(names)]), count=ranks)
+    return words, Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
+
+
+def held_twice(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return what several ranks hold as their own: other tensors under one name where they differ, else one tensor that the framework's
+    norm counts on each; None where there is nothing."""
+    held = [each for each in found if each.kind is ContradictionKind.HELD_TWICE]
+    axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in held)]
+    if not axes:
+        return None
+    names = [each.name for each in held]
+    apart = any(each.kind in FAULTS and each.name in names for each in found)
+    shared: dict[str, Argument] = {"side": side, "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)), "names": listed(names)}
+    if apart:
+        return message("rank_copies.named_alike", **shared), Pattern.NAMED_ALIKE, FaultLocation.WEIGHTS
+    return message("rank_copies.counted_twice", **shared), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
+
+
+def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return what the ranks of a run do not share first; None for anything else that the self-check found."""
     causes = [each for each in found if each.kind in ORDER]
     if not causes or not all(each.kind in (*ORDER, *OF_NORMS) for each in found):
         return None
@@ -59,10 +103,10 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Me
     return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), pattern, place
 
 
-def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> tuple[Message, Pattern | None, FaultLocation] | None:
-    """Return by which factor a framework's norms are off at every step, and of which ranks it is the root, with the place of that fault;
-    None where they differ otherwise, or where anything else was found."""
-    norms = [(each.first.value, each.second.value) for each in found if each.kind is ContradictionKind.NORM_TAKEN_AGAIN]
+def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return by which factor a framework's norms are off at every step, and of which ranks it is the root; None where they differ in
+    another way, or where anything else was found."""
+    norms = [(each.first.value, each.second.value) for each in found if each.kind in OF_ALL]
     factors = [theirs / same for theirs, same in norms if isinstance(theirs, float) and isinstance(same, float) and same]
     if not factors or len(factors) < len(found) or not all(math.isclose(factor, factors[0], rel_tol=CLOSE) for factor in factors):
         return None
@@ -71,8 +115,19 @@ def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> tu
     shared: dict[str, Argument] = {"side": side, "factor": factors[0], "reference": theirs, "other": same}
     if axes:
         over = all_of(*(message(f"rank_copies.{axis}") for axis in axes))
-        return message("rank_copies.norm_added_again", **shared, axes=over), None, FaultLocation.CLIPPING
-    return message("rank_copies.norm_by_a_factor", **shared), None, FaultLocation.CLIPPING
+        return message("rank_copies.norm_added_again", **shared, axes=over), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
+    return message("rank_copies.norm_by_a_factor", **shared), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
+
+
+def of_one_kind(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return the parameters of a rank that a framework's norms alone leave out, or count, at every step; None where there are others."""
+    if len({(each.kind, each.name, each.rank) for each in found}) != 1 or found[0].kind not in OF_ONE:
+        return None
+    theirs, ours = found[0].first.value, found[0].second.value
+    if found[0].rank is None or not isinstance(theirs, float) or not isinstance(ours, float):
+        return None
+    words = message(OF_ONE[found[0].kind], side=side, names=found[0].name, rank=found[0].rank, reference=theirs, other=ours)
+    return words, Pattern.NORM_MISCOUNTS, FaultLocation.SELF_CHECK
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.findings import WORST, contradictions, copies_alike
-from align_hooks.comparison.patterns.rank_copies import norm_by_a_factor, not_shared
+from align_hooks.comparison.patterns.rank_copies import explained
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, Side, all_of, message, sentences
@@ -24,14 +24,14 @@ def self_check(context: ComparisonContext) -> StageResult:
         first = message("self_check.contradicts", what=findings[0].what)
         result = StageResult(self_check, Status.DIFFERENT, summary, tuple(findings[:WORST]), differs=first)
         found = [(side, run, checks[side].of_layout) for side, run in context.pair.sides if side in checks]
-        unshared = [not_shared(run, side, wrong) or norm_by_a_factor(run, side, wrong) for side, run, wrong in found if wrong]
-        if len(unshared) == 1 and unshared[0] is not None:
-            words, pattern, place = unshared[0]
+        known = [explained(context.pair, run, side, wrong) for side, run, wrong in found if wrong]
+        if len(known) == 1 and known[0] is not None:
+            words, pattern, place = known[0]
             return replace(result, differs=None, place=place).with_common(words, pattern)
         return result
     copies = sum(check.copies for check in checks.values())
-    known = [check for check in checks.values() if check.steps or check.unchecked]
-    if not known or not all(check.steps for check in known):
+    normed = [check for check in checks.values() if check.steps or check.unchecked]
+    if not normed or not all(check.steps for check in normed):
         alike = copies_alike(copies) if copies else None
         return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(context, checks), alike))
     counts = {side: (len(check.steps), len(check.steps) + len(check.unchecked)) for side, check in checks.items()}

@@ -7,6 +7,7 @@ lost or counted twice: then the norm made of all squared sums is not the framewo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -83,23 +84,31 @@ def lost_or_repeated(run: RunRows, step: int, calls: Sequence[NormRecheck], ours
     if relative_distance(math.sqrt(theirs), math.sqrt(ours)) <= (EXACT if exact else UNKNOWN):
         return
     norms = Statement(Witness.COUNTED_GRADIENTS, math.sqrt(theirs)), Statement(Witness.RECORDED_NORMS, math.sqrt(ours))
-    rank, native = _culprit(run, step, ours - theirs, ours * 4 * EXACT) or (None, "")
+    rank, native = _culprit(run, step, abs(ours - theirs), ours * 4 * EXACT) or (None, "")
     kind = ContradictionKind.LEFT_OUT if ours > theirs else ContradictionKind.COUNTED_ALONE
     yield Contradiction(step, ContradictionKind.ELEMENTS if rank is None else kind, *norms, name=native, rank=rank)
 
 
 def _culprit(run: RunRows, step: int, difference: float, blur: float) -> tuple[int, str] | None:
-    """Return the rank and the parameter whose squares are the difference; None where no parameter or several fit."""
+    """Return the rank and the parameter whose squares are the difference, or the kind of parameters, with ``*`` for the numbers of layers
+    and experts; None where none or several fit."""
     squares = {rank: run.norm_rows(rank).named(step) for rank in run.manifests}
-    sums: dict[tuple[int, str], float] = {}
+    of_one: dict[tuple[int, str], float] = {}
     for rank in run.manifests:
         for shard in run.shards(rank):
             if shard.trainable:
                 key = rank, shard.native
-                sums[key] = sums.get(key, 0.0) + squares[rank].get(shard.name, 0.0)
-    near = [key for key, squared in sums.items() if squared > 0 and abs(squared - abs(difference)) <= max(blur, 1e-4 * squared)]
-    alone = len({native for _, native in near}) == 1
-    return max(near) if alone else None  # the first copy counts, so the last is the odd one
+                of_one[key] = of_one.get(key, 0.0) + squares[rank].get(shard.name, 0.0)
+    of_kind: dict[tuple[int, str], float] = {}
+    for (rank, native), squared in of_one.items():
+        key = rank, re.sub(r"\.\d+(?=\.)", ".*", native)
+        of_kind[key] = of_kind.get(key, 0.0) + squared
+    for sums in (of_one, of_kind):
+        near = [key for key, squared in sums.items() if squared > 0 and abs(squared - difference) <= max(blur, 1e-4 * squared)]
+        if near:
+            alone = len({native for _, native in near}) == 1
+            return max(near) if alone else None  # the first copy counts, so the last is the odd one
+    return None
 
 
 def copies_of(run: RunRows) -> dict[ShardExtent, list[int]]:
@@ -110,6 +119,13 @@ def copies_of(run: RunRows) -> dict[ShardExtent, list[int]]:
             if shard.trainable:
                 holders.setdefault((shard.name, shard.box, shard.flat), []).append((not shard.counted, rank))
     return {extent: [rank for _, rank in sorted(ranks)] for extent, ranks in holders.items() if len(ranks) > 1}
+
+
+def held_twice(run: RunRows) -> Iterator[Contradiction]:
+    """Yield shards that several ranks hold and none marks as a copy."""
+    for (rank, name), first in run.held_twice.items():
+        claims = Statement(Witness.OWN, rank=first), Statement(Witness.OWN, rank=rank)
+        yield Contradiction(min(run.steps, default=0), ContradictionKind.HELD_TWICE, *claims, name=name, rank=rank)
 
 
 def unequal_gradients(run: RunRows, steps: Sequence[int], copies: Mapping[ShardExtent, list[int]], limit: float) -> Iterator[Contradiction]:

@@ -6,7 +6,15 @@ import math
 from dataclasses import dataclass
 
 from align_hooks.record.check.contradictions import Contradiction
-from align_hooks.record.check.norm_checks import copies_of, lost_or_repeated, rechecks, recomputed, unequal_gradients, unequal_weights
+from align_hooks.record.check.norm_checks import (
+    copies_of,
+    held_twice,
+    lost_or_repeated,
+    rechecks,
+    recomputed,
+    unequal_gradients,
+    unequal_weights,
+)
 from align_hooks.record.check.step_checks import other_counts, other_means, other_weights, suspects, unequal_batches, unequal_numbers
 from align_hooks.record.check.tolerances import COPY, HALF, relative_distance
 from align_hooks.record.read.run_rows import RunRows
@@ -44,7 +52,7 @@ def self_check(run: RunRows) -> SelfCheck:
 
     The norms of a run that lacks a rank are unchecked: elements of the missing rank are not lost.
     """
-    contradictions: list[Contradiction] = []
+    contradictions = [*held_twice(run)]
     checked: list[int] = []
     unchecked: list[int] = []
     inexact = 0.0

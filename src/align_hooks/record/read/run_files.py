@@ -78,6 +78,25 @@ class RunFiles:
         """Return the shards of a rank that are no copies; with ``trainable`` only trainable ones."""
         return [shard for shard in self.shards(rank) if shard.counted and (shard.trainable or not trainable)]
 
+    def counted_once(self, rank: int, *, trainable: bool = True) -> list[Shard]:
+        """Return those of :meth:`counted` that no earlier rank holds as its own too."""
+        shards = self.counted(rank, trainable=trainable)
+        return [shard for shard in shards if (rank, shard.name) not in self.held_twice] if self.held_twice else shards
+
+    @cached_property
+    def held_twice(self) -> dict[tuple[int, str], int]:
+        """Rank and canonical name of each shard that an earlier rank holds as well, neither marked as a copy, to that rank."""
+        first: dict[tuple[object, ...], int] = {}
+        twice = {}
+        for rank in sorted(self.manifests):
+            for shard in self.shards(rank):
+                # the framework's own names may be those of a stage
+                if shard.counted and not shard.own and shard.elements:
+                    earlier = first.setdefault((shard.name, shard.box, shard.flat), rank)
+                    if earlier != rank:
+                        twice[rank, shard.name] = earlier
+        return twice
+
     def read_ahead(self, work: WorkPool) -> None:
         """Read the rows of all ranks by the workers of ``work``, where long; raises RecordError for an unreadable row."""
         paths = {rank: [layout.rows(self.path, name, rank) for name in (SCALARS.name, LOCAL_NORMS.name)] for rank in self.manifests}

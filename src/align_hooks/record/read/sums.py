@@ -40,7 +40,7 @@ def _norms(run: RunRows, steps: Sequence[int]) -> tuple[list[str], NDArray[np.fl
     """Return the canonical names, and the norms ``[steps, names]``."""
     refuse_parts(run, "norm")
     columns: dict[str, int] = {}
-    counted = {rank: [shard.name for shard in run.counted(rank)] for rank in run.manifests}
+    counted = {rank: [shard.name for shard in run.counted_once(rank)] for rank in run.manifests}
     for names in counted.values():
         for name in names:
             columns.setdefault(name, len(columns))
@@ -58,7 +58,7 @@ def weight_norms(run: RunRows, step: int) -> dict[str, float]:
     unknown: set[str] = set()
     for rank in run.manifests:
         squares = run.weight_squares(rank, step)
-        for shard in run.counted(rank, trainable=False):
+        for shard in run.counted_once(rank, trainable=False):
             total[shard.name] = total.get(shard.name, 0.0) + squares.get(shard.name, 0.0)
             unknown |= {shard.name} - squares.keys()
     return {name: math.sqrt(squared) for name, squared in total.items() if name not in unknown}
@@ -68,7 +68,7 @@ def counted_totals(run: RunRows, steps: Sequence[int]) -> dict[int, float]:
     """Return the sum of all counted squared sums of each step."""
     total = np.zeros(len(steps))
     for rank in run.manifests:
-        squared = run.norm_rows(rank).squared_sums(steps, [shard.name for shard in run.counted(rank)])
+        squared = run.norm_rows(rank).squared_sums(steps, [shard.name for shard in run.counted_once(rank)])
         total += np.asfortranarray(squared).sum(axis=1)  # tensor after tensor, whatever the steps
     return dict(zip(steps, total.tolist(), strict=True))
 
@@ -80,7 +80,7 @@ def sketches(run: RunRows, kind: str, step: int, files: Mapping[int, Lines]) -> 
         row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
         if row.definition != DEFINITION:
             raise RecordError(f"{lines.path}: its signed sums are of another definition than this version's; record the run again")
-        for shard in run.counted(rank, trainable=SKETCHES[kind].trainable):
+        for shard in run.counted_once(rank, trainable=SKETCHES[kind].trainable):
             if shard.name not in row.sums:
                 raise RecordError(f"{lines.path} lacks {shard.name} at step {step}; record the run again")
             part = np.array(row.sums[shard.name])
@@ -99,7 +99,7 @@ def refuse_parts(run: RunRows, quantity: str) -> None:
         return
     recorded: dict[str, int] = {}
     whole: dict[str, int] = {}
-    for shard in (shard for rank in run.manifests for shard in run.counted(rank, trainable=False)):
+    for shard in (shard for rank in run.manifests for shard in run.counted_once(rank, trainable=False)):
         recorded[shard.name] = recorded.get(shard.name, 0) + shard.elements
         whole[shard.name] = math.prod(shard.shape)
     name = next((name for name in recorded if recorded[name] < whole[name]), None)

@@ -209,7 +209,12 @@ class Tensors(Mapping[str, Array]):
         if name not in self._parts:
             near = nearest(name, self._parts)
             raise KeyError(f"no tensor {name}" + (f"; did you mean {near[0]}?" if near else ""))
-        whole = Whole(name, self.shape(name), tuple(self._held(rank, shard) for rank, shard in self._parts[name]))
+        held: dict[object, TensorSlice] = {}
+        for rank, shard in self._parts[name]:
+            part = self._held(rank, shard)
+            # of parts that several ranks hold as their own with the same bits, the first is taken; self-checks name the others
+            held.setdefault((part.box, part.start, part.stop, part.part.kind, part.part.digest or rank), part)
+        whole = Whole(name, self.shape(name), tuple(held.values()))
         first = self._parts[name][0][0]
         for rank, shard in self._parts[name]:
             if shard.shape != whole.shape:

@@ -38,7 +38,11 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
             given = [included] if isinstance(included, torch.Tensor) else list(included)
             first, ranks = ranks_of(call.get("grad_stats_parallel_group"), given)
             tensors = [shard(tensor) for tensor in given]
-            session.current.framework_norms.append(FrameworkNorm(norm, again(heard, tensors), *places(session, tensors), first, ranks))
+            known = frozenset((tensor.data_ptr(), tensor.numel()) for tensor in tensors)
+            taken = FrameworkNorm(norm, again(heard, tensors), *places(session, tensors), first, ranks, known)
+            # an optimizer may ask for a norm again, which is no further part of the global one
+            if not any(map(taken.repeats, session.current.framework_norms)):
+                session.current.framework_norms.append(taken)
     return norm
 
 

@@ -20,6 +20,7 @@ DOCUMENTS = (Made.POSITIONS_ANEW_AFTER, Made.POSITIONS_ANEW, Made.DOCUMENTS_MEET
 POSITIONS = (Made.POSITIONS_FROM, Made.POSITIONS, Made.ATTENTION)
 PACKED = "Megatron-LM 0.19: cu_seqlens of its data sets and scripts"
 STALE = "Megatron's load_checkpoint: reload_model_params; field"
+OFFSETS = "Megatron-LM a77a883e: get_transformer_layer_offset"
 NAMED = (
     Hypothesis("other_order", DATA, patterns=(SampleRelation.OTHER_ORDER,)),
     Hypothesis("other_rows", DATA, patterns=(SampleRelation.OTHER_TIMES,)),
@@ -32,6 +33,7 @@ NAMED = (
     Hypothesis("documents_end", DATA, patterns=(Made.DOCUMENTS_LATER, Made.DOCUMENTS), source=PACKED, advice=mend_making),
     Hypothesis("positions_made", DATA, patterns=POSITIONS, advice=mend_making),
     Hypothesis("main_parameters", WEIGHTS, patterns=(Pattern.STALE_MAIN_PARAMETERS,), source=STALE, advice=refresh_main_parameters),
+    Hypothesis("numbered_alike", WEIGHTS, patterns=(Pattern.NAMED_ALIKE,), source=OFFSETS, advice=mend_ranks),
     Hypothesis("ranks_updated_apart", WEIGHTS_AND_UPDATES, patterns=(Pattern.RANKS_DIFFER,), advice=mend_ranks),
 )
 CARRIED = ("optimizer_start", "not_restored", "micro_batch_leaves", "step_leaves")

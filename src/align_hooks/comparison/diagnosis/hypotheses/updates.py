@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.diagnosis.advice import read_or_mend
+from align_hooks.comparison.diagnosis.advice import mend_norm, read_or_mend
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
 from align_hooks.comparison.diagnosis.suspects import OF_UPDATES
 from align_hooks.comparison.finding import Pattern, Term
 from align_hooks.comparison.settings.recorded import HyperParameter
 from align_hooks.comparison.stage_result import FaultLocation
 
+NORM = (FaultLocation.CLIPPING, FaultLocation.SELF_CHECK)
 CONFIGURATION, OPTIMIZER = (FaultLocation.CONFIGURATION,), (FaultLocation.OPTIMIZER,)
 BIAS = ("moe_router_bias_update_rate", "*e_score_correction_bias")
 """A rate, and what nothing but this rate moves."""
 NAMED = (
     Hypothesis("rate_schedule", CONFIGURATION, settings=("learning rate", HyperParameter.LEARNING_RATE)),
     Hypothesis("moments_emptied", OPTIMIZER, patterns=(Pattern.MOMENTS_EMPTIED,), advice=read_or_mend),
+    Hypothesis("norm_miscounts", NORM, patterns=(Pattern.NORM_MISCOUNTS,), source="field; zoo of commits", advice=mend_norm),
     Hypothesis("gradients_not_cleared", OF_UPDATES, patterns=(Pattern.GRADIENTS_KEPT,), source="field", advice=read_or_mend),
     Hypothesis("bias_of_experts", OPTIMIZER, settings=BIAS),
     Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
