@@ -142,4 +142,9 @@ def masked(steps: list[Tensors]) -> None:
         arrays["loss_mask"] = (np.arange(arrays["tokens"].shape[1]) < np.array([[60], [128], [100], [90]])).astype(np.float32)
 
 
-BATCHES = by_name(labels_rolled, one_token, mask_shorter, rows_swapped, second_step, masked)
+def row_masked(steps: list[Tensors]) -> None:
+    """A row of the second step of which no token counts: a whole micro-batch where these are of one row."""
+    steps[1]["loss_mask"][1] = 0
+
+
+BATCHES = by_name(labels_rolled, one_token, mask_shorter, rows_swapped, second_step, masked, row_masked)

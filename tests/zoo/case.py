@@ -16,7 +16,7 @@ class Reference:
     own data. With dropout it must be fed: on a CPU masks are drawn from the generator that a data loader seeds itself from.
 
     ``tree`` is a folder that :mod:`zoo.trees` makes, which it trains in; without one it is the environment's packages. ``recorded`` are
-    variables beside ``EVERYTHING`` of ``frameworks.py``.
+    variables beside ``EVERYTHING`` of ``frameworks.py``, ``environment`` some that are not ours.
     """
 
     flags: Flags = field(default_factory=dict)
@@ -30,6 +30,7 @@ class Reference:
     weights: str = ""
     tree: str = ""
     recorded: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Case:
     causes: tuple[str, ...] = ()
     untouched: bool = False
     recorded: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def is_in(self, precision: str) -> bool:
         """Whether the case is one where both sides compute in ``precision``: rounding to bfloat16 is no fault of a bfloat16 run. Families

@@ -4,7 +4,8 @@ Every pair of the files of ``commits/`` is trained, judged in three ways, and he
 
 A row says what its commit mended and what must be blamed, in the words of :class:`zoo.case.Case`. ``flags`` are arguments of both sides,
 ``candidate`` of the candidate alone. A reference that ``undrawn``, ``fed`` or ``feeder`` stands for is fed itself: by a run without those
-arguments, which draw random numbers; with its batches altered; of another family. ``unrecorded`` names what cannot be recorded.
+arguments, which draw random numbers; with its batches altered; of another family. ``unrecorded`` names what cannot be recorded;
+``environment`` are variables of both sides.
 """
 
 import sys
@@ -54,7 +55,9 @@ def case(name: str, row: Mapping[str, Any]) -> Case:
     trees = names(name, made)
     fed = feeder(name, both, made, **of_reference)
     reference = Reference(both, fed, of_reference.get("fed", ""), made.side, made.ranks, made.family, change, start=fed)
-    reference = replace(reference, tree=trees[0], recorded=recorded, start=of_reference.get("start", fed))
+    reference = replace(
+        reference, tree=trees[0], recorded=recorded, start=of_reference.get("start", fed), environment=made.environment
+    )
     return replace(made, tree=trees[1], reference=named(name, reference))
 
 

@@ -102,8 +102,9 @@ def train(case: Case, reference: Path, where: Path, precision: Flags) -> Path:
 
 def start(side: Case | Reference, where: Path, tree: Path | None, change: Flags, **given: Any) -> frameworks.Ended:
     """Train one side of a pair in the environment's packages, or in a tree that stands before them."""
+    given["environment"] = {**given.get("environment", {}), **side.environment}
     if tree is not None:
-        given["environment"] = {**given.get("environment", {}), "PYTHONPATH": str(tree)}
+        given["environment"]["PYTHONPATH"] = str(tree)
         given |= {"script": tree / "pretrain_gpt.py"} if (tree / "pretrain_gpt.py").exists() else {}
     if side.side == MEGATRON:
         return frameworks.megatron(where, family=side.family, change=change, ranks=side.ranks, **given)
