@@ -1,8 +1,9 @@
 """The update against its formula: each term of AdamW planted in what a run did and not in what it recorded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 
 from align_hooks.comparison.finding import Finding, Metric, Term, Unit
 from align_hooks.comparison.optimizer.formula import FITS
-from align_hooks.comparison.stage_result import StageResult, Status
+from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message
-from align_hooks.record.format.schema import BESIDE_FORMULA
+from align_hooks.record.format.schema import BESIDE_FORMULA, CLIPPED_APART
 from chosen import every, slow_but
 from comparison.conftest import Compared, asking, scale
 from comparison.conftest import stage as stage_of
@@ -334,6 +335,65 @@ def test_a_run_that_clips_where_no_clipping_is_on_record(compared: Compared, hon
     outcome = stage(compared(candidate, against=reference))
     assert changed(outcome) == {Term.CLIP_COEFFICIENT: pytest.approx([0.9], rel=5e-4)}
     assert value(outcome.findings[0].reference) == "after_update.not_clipped"
+
+
+LIMIT = 1e-3
+"""A norm to which all gradients are clipped."""
+
+
+def clipped(run: Synthetic, *, apart: bool) -> Synthetic:
+    """The run clipped by one norm, or by one of each of the optimizer's two groups, which nothing on record says."""
+    recorded = run.gradients
+    run.optimizer["clip_grad"] = LIMIT
+    for step, row in enumerate(run.rows):
+        row["grad_norm"] = norm_of(recorded[step].values())
+        row["clip_coefficient"] = LIMIT / (row["grad_norm"] + 1e-6)
+    run.gradients = deepcopy(recorded)
+    for step, group in product(range(STEPS), run.optimizer["groups"] if apart else ()):
+        names = [name for name in group["parameters"] if name in run.weights[0]]
+        own = LIMIT / (norm_of(recorded[step][name] for name in names) + 1e-6) / run.rows[step]["clip_coefficient"]
+        run.gradients[step] |= {name: recorded[step][name] * np.float32(own) for name in names}
+    adamw(run, run.optimizer)
+    run.gradients = recorded
+    return run
+
+
+def norm_of(arrays: Iterable[Any]) -> float:
+    return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in arrays)))
+
+
+def test_groups_that_are_clipped_by_norms_of_their_own_are_told(compared: Compared) -> None:
+    found = compared(clipped(large(), apart=True), against=clipped(large(), apart=False))
+    assert (found.blame.place, found.blame.causes) == (FaultLocation.CLIPPING, ("clipped_apart",))
+    (told,) = arguments(stage(found).findings[0].what, "after_update.clipped_apart")
+    assert (told["side"], told["count"], first_of(told["names"])) == (Side.CANDIDATE, 2, (NORM, 1))
+
+
+def test_groups_that_both_clip_by_their_own_norms_accuse_neither(compared: Compared) -> None:
+    found = compared(clipped(large(), apart=True), against=clipped(large(), apart=True))
+    assert stage(found).status is Status.SAME
+    assert arguments(stage(found).summary, "after_update.follow_apart")
+
+
+def test_groups_of_no_norm_of_their_own_are_not_told(compared: Compared) -> None:
+    bent = clipped(large(), apart=True)
+    bent.optimizer["clip_grad"] = 2 * LIMIT
+    found = stage(compared(bent, against=clipped(large(), apart=False)))
+    assert not arguments(found.findings[0].what, "after_update.clipped_apart")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_heads_that_are_detached_may_be_clipped_either_way(compared: Compared, apart: bool) -> None:
+    run = clipped(large(), apart=apart)
+    with_argument(CLIPPED_APART, run)
+    assert stage(compared(run, against=run)).status is Status.SAME
+
+
+def test_updates_of_detached_heads_that_follow_nothing_are_not_judged(compared: Compared) -> None:
+    run = unexplained(large())
+    with_argument(CLIPPED_APART, run)
+    (unchecked,) = arguments(stage(compared(run, against=run)).summary, "after_update.neither_checked")
+    assert unchecked["why"].id == f"formula.{CLIPPED_APART}"
 
 
 def with_argument(name: str, run: Synthetic) -> None:

@@ -73,6 +73,7 @@ class Pattern(Enum):
     RANKS_NOT_REDUCED = "ranks hold different gradients of one tensor"
     RANKS_DIFFER = "ranks hold different weights of one tensor"
     NORM_MISCOUNTS = "a framework's norm does not count each element once"
+    CLIPPED_APART = "gradients are clipped by a norm of each group of tensors"
     NAMED_ALIKE = "ranks hold other tensors under one name"
     MOMENTS_EMPTIED = "an optimizer's moments are empty after updates"
     SOME_UPDATES = "updates of few tensors follow no formula"

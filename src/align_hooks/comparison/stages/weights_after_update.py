@@ -16,6 +16,7 @@ from align_hooks.comparison.finding import Finding, Metric, Pattern, Term, Unit,
 from align_hooks.comparison.findings import furthest, judged, moment_errors, tensor_errors
 from align_hooks.comparison.metrics.limits import UPDATE, weights_eps
 from align_hooks.comparison.metrics.measures import relative_difference
+from align_hooks.comparison.optimizer.clipped_apart import ClippedGroup, by_own_norms, clipped_apart
 from align_hooks.comparison.optimizer.formula import FITS, Array, HyperParameters, UpdateFormula
 from align_hooks.comparison.optimizer.muon_updates import MuonCheck, check_muon
 from align_hooks.comparison.optimizer.recorded_updates import OnRecord, gather
@@ -26,6 +27,7 @@ from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResul
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Argument, Message, Side, message, sentences, terms
 from align_hooks.process.work import WorkPool
+from align_hooks.record.format.schema import CLIPPED_APART
 from align_hooks.record.reader import Run
 
 FAR = 1e6
@@ -51,6 +53,8 @@ class UpdateCheck:
     """Why they were not checked."""
     formula: UpdateFormula | None = None
     """The formula that they follow in the place of the recorded one; None where they follow no other."""
+    groups: Sequence[ClippedGroup] = ()
+    """Groups of tensors that were clipped by norms of their own; none where by one norm, or where that is not on record."""
 
 
 @stage("weights after an update", Phase.UPDATE, place=FaultLocation.OPTIMIZER, is_of_tensors=True, source=message("method.guide_optimizer"))
@@ -68,12 +72,13 @@ def weights_after_update(context: ComparisonContext) -> StageResult:
     short = message("short.after_update", injected=len(pair.after_injected)) if pair.after_injected else message("short.follow")
     result = judged(weights_after_update, summary, equal, short, incomplete=bool(gaps))
     differs, known = result.status is Status.DIFFERENT, [checked.known for checked in sides]
-    wrong = [finding for checked in sides for finding in checked.findings]
+    apart = clipped_otherwise(sides)
+    wrong = [*apart, *(finding for checked in sides for finding in checked.findings)]
     if result.status is Status.NOT_COMPARABLE:
         return result
     if any(known) and wrong:
         shown = (*wrong, *(furthest(equal) if differs else ()))
-        return StageResult(weights_after_update, Status.DIFFERENT, summary, shown, short=short, differs=differs_of(sides))
+        return StageResult(weights_after_update, Status.DIFFERENT, summary, shown, short=short, differs=differs_of(sides, apart))
     if differs:
         result = replace(result, differs=message("after_update.weights_differ", step=when(result.findings[0].step or 0)))
     if differs and all(known):
@@ -86,8 +91,10 @@ def weights_after_update(context: ComparisonContext) -> StageResult:
     return StageResult(weights_after_update, Status.INCOMPLETE if gaps else Status.NOT_COMPARED, sentences(summary, judges))
 
 
-def differs_of(sides: Sequence[UpdateCheck]) -> Message:
-    """Say which side's updates contradict its own settings, and in what."""
+def differs_of(sides: Sequence[UpdateCheck], apart: Sequence[Finding]) -> Message:
+    """Say which side's updates contradict its own settings, and in what; or which side clips by norms of groups."""
+    if apart and isinstance(apart[0].what, Message):
+        return apart[0].what
     side, checked = next((side, checked) for side, checked in zip(Side, sides, strict=True) if checked.findings)
     first = checked.findings[0]
     if first.term is Term.FORMULA and checked.formula is not None:
@@ -176,12 +183,30 @@ def check_adam(side: Side, run: Run, partner: Run, work: WorkPool) -> UpdateChec
     count, misfit = len(record.evidence.updates), explanation.recorded
     if not explanation.follows:
         note = message("after_update.do_not_follow", count=count, side=side, rest=roundings(misfit), limit=FITS)
+        groups = clipped_apart(run, record)
+        if groups and (own := explain(by_own_norms(run, record, groups), record.settings)).follows:
+            apart = message("after_update.follow_apart", count=count, side=side, rest=own.recorded, groups=len(groups))
+            return UpdateCheck(apart, known=True, groups=groups)
+        if (run.facts.arguments or {}).get(CLIPPED_APART) == "True":
+            why = message(f"formula.{CLIPPED_APART}")
+            return UpdateCheck(message("after_update.not_checked", side=side, why=why), why=why)
         wrong = findings(side, explanation, record, known=run.facts.optimizer is not None)
         formula = explanation.fitted.formula if explanation.fitted is not None else None
         return UpdateCheck(note, known=not explanation.left, findings=tuple(wrong), formula=formula)
     if unseen := blind(record.evidence, record.settings):
         return UpdateCheck(message("after_update.follow_but", count=count, side=side, rest=misfit, terms=terms(unseen)), known=True)
     return UpdateCheck(message("after_update.follow", count=count, side=side, rest=misfit), known=True)
+
+
+def clipped_otherwise(sides: Sequence[UpdateCheck]) -> list[Finding]:
+    """Return by which norms one side clipped groups of tensors, where the other clipped by one norm or other groups."""
+    cuts = [{frozenset(group.names) for group in checked.groups} for checked in sides]
+    if cuts[0] == cuts[1] or not all(checked.known for checked in sides):
+        return []
+    side, groups = max(zip(Side, (checked.groups for checked in sides), strict=True), key=lambda each: len(each[1]))
+    names, norm = listed(groups[0].names), groups[0].norm
+    subject = message("after_update.clipped_apart", side=side, names=names, reference=norm, other=groups[-1].norm, count=len(groups))
+    return [Finding(subject, quantity=Metric.CLIP_COEFFICIENT, pattern=Pattern.CLIPPED_APART)]
 
 
 def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: bool) -> list[Finding]:

@@ -92,8 +92,10 @@ class OptimizerFacts(Struct, frozen=True):
         return {name: number for number, group in zip(rates, groups, strict=True) for name in group.parameters}
 
 
-BESIDE_FORMULA = ("qk_clip", "mtp_detach_heads")
-"""Arguments of Megatron-LM with which weights move by more than the optimizer's formula and one clipping."""
+BESIDE_FORMULA = ("qk_clip",)
+"""Arguments of Megatron-LM with which weights move by more than the optimizer's formula."""
+CLIPPED_APART = "mtp_detach_heads"
+"""Its argument with which layers that predict further tokens are clipped by a norm of their own."""
 
 
 class MatrixProducts(Struct, frozen=True):

@@ -17,7 +17,7 @@ import torch
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.record.format.schema import BESIDE_FORMULA
+from align_hooks.record.format.schema import BESIDE_FORMULA, CLIPPED_APART
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.hooks.data import recorded
 from align_hooks.torch_side.hooks.model import prepare
@@ -151,7 +151,7 @@ def refuse(settings: Settings, arguments: OwnArguments, built: BuiltModel, given
         raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
     if given["seq_length"] <= 1:
         raise RefusedRun("this loop tells its schedule of rows of one token, as those of its batches differ: that was not tried")
-    if beside := [name for name in BESIDE_FORMULA if getattr(arguments, name, None)]:
+    if beside := [name for name in (*BESIDE_FORMULA, CLIPPED_APART) if getattr(arguments, name, None)]:
         raise RefusedRun(f"{' and '.join(beside)} in a loop of one's own, whose arguments no record has: updates could not be judged")
     if place()["cp_size"] > 1:
         raise RefusedRun("context parallelism in a loop of one's own: each has its own way to share losses; use one context-parallel rank")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.diagnosis.advice import mend_norm, read_or_mend
+from align_hooks.comparison.diagnosis.advice import mend_cause, mend_norm, read_or_mend
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
 from align_hooks.comparison.diagnosis.suspects import OF_UPDATES
 from align_hooks.comparison.finding import Pattern, Term
@@ -17,6 +17,7 @@ NAMED = (
     Hypothesis("rate_schedule", CONFIGURATION, settings=("learning rate", HyperParameter.LEARNING_RATE)),
     Hypothesis("moments_emptied", OPTIMIZER, patterns=(Pattern.MOMENTS_EMPTIED,), advice=read_or_mend),
     Hypothesis("norm_miscounts", NORM, patterns=(Pattern.NORM_MISCOUNTS,), source="field; zoo of commits", advice=mend_norm),
+    Hypothesis("clipped_apart", NORM, patterns=(Pattern.CLIPPED_APART,), source="Megatron-LM abf10f85", advice=mend_cause),
     Hypothesis("gradients_not_cleared", OF_UPDATES, patterns=(Pattern.GRADIENTS_KEPT,), source="field", advice=read_or_mend),
     Hypothesis("bias_of_experts", OPTIMIZER, settings=BIAS),
     Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
