@@ -77,6 +77,8 @@ class Pattern(Enum):
     NAMED_ALIKE = "ranks hold other tensors under one name"
     MOMENTS_EMPTIED = "an optimizer's moments are empty after updates"
     SOME_UPDATES = "updates of few tensors follow no formula"
+    DIVIDED_BY_NOTHING = "a loss is divided by the tokens that count where none does"
+    RATE_STANDS = "a resumed run's learning rate no longer moves"
     UPDATES_SCALED = "every update is off by one factor"
     GRADIENTS_KEPT = "gradients have those of the step before in them"
 

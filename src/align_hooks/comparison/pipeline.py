@@ -12,7 +12,7 @@ from align_hooks.comparison.context import ComparisonContext, Decode
 from align_hooks.comparison.curves import curves, side
 from align_hooks.comparison.data.batches import BatchEvidence
 from align_hooks.comparison.diagnosis.blame import blame
-from align_hooks.comparison.diagnosis.near_ties import opened
+from align_hooks.comparison.diagnosis.near_ties import opened, without_refuted
 from align_hooks.comparison.diagnosis.next_step import next_step
 from align_hooks.comparison.diagnosis.symptom import first_symptom
 from align_hooks.comparison.noise import Noise
@@ -51,6 +51,7 @@ def compare(
         stages += run_stages(context, [stage for stage in LADDER if not stage.is_before_numbers])
     deciding = [result for result in stages if result.stage.decides and not result.stage.is_before_numbers]
     compared = sum(result.status is not Status.NOT_COMPARED for result in deciding)
+    stages = without_refuted(stages)
     stages, symptom = opened(stages, first_symptom(stages, pair.first), context)
     verdict, first = decide(stages, symptom, compared)
     blamed, batches = blame(first, stages, context), evidence_of(stages, BatchEvidence)

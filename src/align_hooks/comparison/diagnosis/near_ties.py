@@ -50,6 +50,22 @@ def opened(
     return [held if result is ties else result for result in stages], held
 
 
+def without_refuted(stages: Sequence[StageResult]) -> list[StageResult]:
+    """Return the stages, choices of experts set aside that the experts refute: tokens of other experts would have given other values.
+
+    A router may choose twice, the second time for its balancing term, and the record have that."""
+    known = {result.stage: result for result in stages}
+    chosen, values = known.get(registry.routing), known.get(registry.activations)
+    if chosen is None or chosen.status is not Status.DIFFERENT or values is None or values.status is not Status.SAME:
+        return list(stages)
+    agreeing = {(finding.name, finding.step) for finding in values.findings}
+    if not all((finding.name.removesuffix(".gate.weight"), finding.step) in agreeing for finding in chosen.findings):
+        return list(stages)
+    summary = sentences(message("routing.refuted", name=chosen.findings[0].name), chosen.summary)
+    aside = replace(chosen, status=Status.NOT_COMPARED, summary=summary, findings=(), differs=None, ties=None)
+    return [aside if result is chosen else result for result in stages]
+
+
 def may_follow(result: StageResult, ties: StageResult) -> bool:
     """Return whether what a stage shows may follow from the tokens that changed their experts."""
     wrong = result.beyond

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Words, at_step
+from align_hooks.comparison.finding import Pattern, Words, at_step
 from align_hooks.comparison.findings import contradicted_by, judged, losses
+from align_hooks.comparison.patterns.empty_micro_batch import divided_by_nothing
 from align_hooks.comparison.patterns.sharding import objective_alone
-from align_hooks.comparison.stage_result import Phase, StageResult, Status
+from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message, sentences
 from align_hooks.record.check.contradictions import OF_LOSS, Contradiction, ContradictionKind
@@ -30,6 +31,8 @@ def first_loss(context: ComparisonContext) -> StageResult:
     result = replace(judged(first_loss, at_step(short, step), findings, short), other_title=title)
     if result.status is not Status.DIFFERENT:
         return result
+    if (empty := divided_by_nothing(context, findings)) is not None:
+        return replace(result, place=FaultLocation.NORMALISATION, differs=None).with_common(empty, Pattern.DIVIDED_BY_NOTHING)
     if context.pair.converted:  # and nothing else tells what they started from
         summary = sentences(result.summary, message("first_loss.of_a_log"))
         return replace(result, status=Status.INCONCLUSIVE, summary=summary, open=True, differs=message("first_loss.log_differs"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric, Words, at_step
+from align_hooks.comparison.finding import Finding, Metric, Pattern, Words, at_step, when
 from align_hooks.comparison.findings import from_step, rates_equal
 from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.pair import Pair
@@ -37,7 +39,29 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
     status = Status.DIFFERENT if built or rates else Status.SAME if shared or own else Status.INCOMPLETE
     so_many = message("steps.so_many", count=steps)
     compared, short = (message(id, count=len(shared), steps=so_many) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
-    return StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=difference_words(built, rate_differs))
+    result = StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=difference_words(built, rate_differs))
+    if built or not rates or (standing := stands_still(context.pair, rates[0].step)) is None:
+        return result
+    return replace(result, place=FaultLocation.STATE, differs=None).with_common(standing, Pattern.RATE_STANDS)
+
+
+def stands_still(pair: Pair, step: int | None) -> Message | None:
+    """Return which resumed run keeps its learning rate from before a step, where the other's schedule moves on; None where the settings of
+    the two schedules differ or are not on record."""
+    rates = {at: rates for at, *rates in pair.numbers("learning_rate")}
+    before, at = (rates.get(each) for each in ((step or 0) - 1, step or 0))
+    still = [before is not None and at is not None and before[index] == at[index] for index in range(2)]
+    schedules = [{name: value for name, value in (run.facts.arguments or {}).items() if SCHEDULE.match(name)} for run in pair.runs]
+    if still.count(True) != 1 or not schedules[0] or schedules[0] != schedules[1]:
+        return None
+    side, run = pair.sides[still.index(True)]
+    if not run.steps[0]:
+        return None
+    return message("hyper_parameters.stands_still", side=side, step=when(step or 0), first=when(run.steps[0]))
+
+
+SCHEDULE = re.compile(r"(min_|decoupled_)*lr(_|$)|train_(iters|samples)$|(global|micro)_batch_size$")
+"""Arguments of Megatron-LM that a rate follows from, with the step."""
 
 
 def difference_words(built: Sequence[Finding], rate: Message | None) -> Words | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Metric
+from align_hooks.comparison.finding import Metric, Pattern
 from align_hooks.comparison.findings import StepDistance, from_step, worse_loss, worst_findings
+from align_hooks.comparison.patterns.empty_micro_batch import divided_by_nothing
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
@@ -41,6 +42,8 @@ def later_losses(context: ComparisonContext) -> StageResult:
     result = drifting(context, later_losses, summary, of_exact, judged_free, short)
     if wrong and result.status is Status.DIFFERENT:
         result = replace(result, differs=from_step(Metric.LOSS, wrong[0].step or 0, on=False))
+    if (empty := divided_by_nothing(context, wrong)) is not None:
+        return replace(result, place=FaultLocation.NORMALISATION, differs=None).with_common(empty, Pattern.DIVIDED_BY_NOTHING)
     if any(finding.name == "loss" and finding.step == rows[0][0].step for finding in wrong):
         result = result.with_common(message("later_losses.second_parts"))
     lost = len(rows) - count - skipped

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from align_hooks.comparison.data.batch_differences import Made
 from align_hooks.comparison.data.token_losses import AffectedRows
-from align_hooks.comparison.diagnosis.advice import mend_making, mend_ranks, refresh_main_parameters
+from align_hooks.comparison.diagnosis.advice import mend_cause, mend_making, mend_ranks, refresh_main_parameters
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
 from align_hooks.comparison.finding import Pattern
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.stages import registry
 from align_hooks.record.batch_statistics import SampleRelation
 
+NORMALISATION = (FaultLocation.NORMALISATION,)
 DATA, STATE = (FaultLocation.DATA,), (FaultLocation.STATE,)
 WEIGHTS, WEIGHTS_AND_UPDATES = (FaultLocation.WEIGHTS,), (FaultLocation.WEIGHTS, FaultLocation.OPTIMIZER)
 LABELS = tuple(made for made in Made if made.name.startswith("LABELS"))
@@ -20,6 +21,8 @@ DOCUMENTS = (Made.POSITIONS_ANEW_AFTER, Made.POSITIONS_ANEW, Made.DOCUMENTS_MEET
 POSITIONS = (Made.POSITIONS_FROM, Made.POSITIONS, Made.ATTENTION)
 PACKED = "Megatron-LM 0.19: cu_seqlens of its data sets and scripts"
 STALE = "Megatron's load_checkpoint: reload_model_params; field"
+RESUMED = "Megatron-LM: groups of the optimizer that a load replaces"
+CLAMPED = "Megatron-LM: a divisor of at least 1; field"
 OFFSETS = "Megatron-LM a77a883e: get_transformer_layer_offset"
 NAMED = (
     Hypothesis("other_order", DATA, patterns=(SampleRelation.OTHER_ORDER,)),
@@ -32,6 +35,8 @@ NAMED = (
     Hypothesis("documents_apart", DATA, patterns=DOCUMENTS, advice=mend_making),
     Hypothesis("documents_end", DATA, patterns=(Made.DOCUMENTS_LATER, Made.DOCUMENTS), source=PACKED, advice=mend_making),
     Hypothesis("positions_made", DATA, patterns=POSITIONS, advice=mend_making),
+    Hypothesis("divided_by_nothing", NORMALISATION, patterns=(Pattern.DIVIDED_BY_NOTHING,), source=CLAMPED, advice=mend_cause),
+    Hypothesis("rate_stands", STATE, patterns=(Pattern.RATE_STANDS,), source=RESUMED, advice=mend_cause),
     Hypothesis("main_parameters", WEIGHTS, patterns=(Pattern.STALE_MAIN_PARAMETERS,), source=STALE, advice=refresh_main_parameters),
     Hypothesis("numbered_alike", WEIGHTS, patterns=(Pattern.NAMED_ALIKE,), source=OFFSETS, advice=mend_ranks),
     Hypothesis("ranks_updated_apart", WEIGHTS_AND_UPDATES, patterns=(Pattern.RANKS_DIFFER,), advice=mend_ranks),
