@@ -162,6 +162,13 @@ HOOKS: tuple[Hook, ...] = (
         why="sees what balances experts join the loss",
     ),
     _perhaps(
+        "z_loss",
+        "megatron.core.transformer.moe.router:TopKRouter.apply_z_loss",
+        asked=_recorded,
+        handler="terms:z_loss",
+        why="tells what holds a router's logits small from what balances experts",
+    ),
+    _perhaps(
         "prediction",
         "megatron.core.transformer.multi_token_prediction:MTPLossAutoScaler.forward",
         asked=_recorded,

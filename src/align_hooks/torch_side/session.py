@@ -104,6 +104,8 @@ class CurrentStep:
     started: float = 0.0
     """When the step began, in seconds of ``time.perf_counter``."""
     probes: ProbeRecorder | None = None
+    in_z_loss: bool = False
+    """Whether a router adds its z-loss."""
 
     def repeat(self) -> None:
         """Begin a forward-backward pass that replaces the last pass."""

@@ -19,7 +19,7 @@ from align_hooks.comparison.finding import Finding, Metric, Pattern, Words
 from align_hooks.comparison.metrics.measures import distances
 from align_hooks.comparison.metrics.model_positions import place
 from align_hooks.families.registry import end_kinds
-from align_hooks.messages import Message, Side, all_of, id_of, message, sentences, terms
+from align_hooks.messages import Message, Side, all_of, any_of, id_of, message, sentences, terms
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.shard import Shard
 from align_hooks.record.read.tensors import Tensors
@@ -48,6 +48,7 @@ class Divisor(Enum):
     MICRO_BATCHES_A_RANK = "micro-batches a rank"
     CONTEXT_PARALLEL_RANKS = "context-parallel ranks"
     TENSOR_PARALLEL_RANKS = "tensor-parallel ranks"
+    EXPERT_PARALLEL_RANKS = "expert-parallel ranks"
     DATA_AND_CONTEXT_PARALLEL_RANKS = "data- and context-parallel ranks"
     MICRO_BATCHES = "micro-batches"
     LOSS_SCALE = "loss scale"
@@ -55,6 +56,8 @@ class Divisor(Enum):
     TOKENS_A_MICRO_BATCH = "tokens a micro-batch"
 
 
+OF_ALL = ("sharding.scaled", "sharding.scaled_by_own_number")
+OF_EXPERTS = ("sharding.experts_scaled", "sharding.experts_scaled_by_own_number")
 OF_TOKENS = (Divisor.TOKENS_A_STEP, Divisor.TOKENS_A_MICRO_BATCH)
 """Numbers that a loss may miss by one."""
 
@@ -69,10 +72,15 @@ def explanation(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequen
 
 def shared(runs: tuple[Run, Run], kind: Metric, step: int, findings: Sequence[Finding]) -> Words | None:
     """Say which factor findings share, or where in their tensors the error is; None where nothing is known."""
-    if (factor := common_factor(findings)) is not None:
+    experts = [finding for finding in findings if ".experts." in finding.name]
+    rest = [finding for finding in findings if ".experts." not in finding.name]
+    factor, (scaled, by_own_number) = common_factor(findings), OF_ALL
+    if factor is None and experts and rest and all(finding.limit_ratio <= 1 for finding in rest):
+        factor, (scaled, by_own_number) = common_factor([finding for finding in experts if finding.limit_ratio > 1]), OF_EXPERTS
+    if factor is not None:
         if (source := origin(factor, runs)) is None:
-            return message("sharding.scaled", what=kind, factor=factor)
-        return message("sharding.scaled_by_own_number", what=kind, factor=factor, origin=source)
+            return message(scaled, what=kind, factor=factor)
+        return message(by_own_number, what=kind, factor=factor, origin=source)
     # a norm says nothing of places; its tensor does, if stored
     kind = Metric.GRADIENTS if kind is Metric.LOCAL_NORMS else kind
     if not all(run.has(kind, step) for run in runs):
@@ -119,7 +127,8 @@ def origin(factor: float, runs: tuple[Run, Run]) -> Message | None:
         ids = {"sharding.sums": summed, "sharding.divides_once_more": divided}
         for id, divisors in ids.items():
             if divisors:
-                return message(id, side=side, what=message(id_of(divisors[0]), number=numbers[divisors[0]]))
+                words = [message(id_of(divisor), number=numbers[divisor]) for divisor in divisors]
+                return message(id, side=side, what=any_of(*words) if words[1:] else words[0])
     return off_by_one(factor, runs)
 
 
@@ -153,7 +162,7 @@ def clipped_before(runs: tuple[Run, Run]) -> Message | None:
 def own_numbers(run: Run) -> dict[Divisor, float]:
     """Return the run's own numbers by which a normalisation may have multiplied or divided."""
     first = next(iter(run.manifests.values()), None)
-    dp, cp, tp = (first.size(axis) if first else 1 for axis in ("dp", "cp", "tp"))
+    dp, cp, tp, ep = (first.size(axis) if first else 1 for axis in ("dp", "cp", "tp", "ep"))
     size, micro = run.facts.training.global_batch_size, run.facts.training.micro_batch_size
     parts = size // (micro * dp) if size and micro else 1
     numbers: dict[Divisor, float] = {
@@ -161,8 +170,9 @@ def own_numbers(run: Run) -> dict[Divisor, float]:
         Divisor.MICRO_BATCHES_A_RANK: parts,
         Divisor.CONTEXT_PARALLEL_RANKS: cp,
         Divisor.TENSOR_PARALLEL_RANKS: tp,
-        Divisor.DATA_AND_CONTEXT_PARALLEL_RANKS: dp * cp,
-        Divisor.MICRO_BATCHES: dp * parts,
+        Divisor.EXPERT_PARALLEL_RANKS: ep,
+        Divisor.DATA_AND_CONTEXT_PARALLEL_RANKS: dp * cp if min(dp, cp) > 1 else 1,
+        Divisor.MICRO_BATCHES: dp * parts if min(dp, parts) > 1 else 1,
     }
     if run.rows:
         tokens = run.rows[0].valid_tokens or 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-AUXILIARY, PREDICTION, INDEXER = "auxiliary", "multi_token_prediction", "sparse_attention_indexer"
-"""The load balance of experts, the prediction of further tokens, and what teaches an indexer attention's scores; each times its
-coefficient."""
-NAMED = (AUXILIARY, PREDICTION, INDEXER)
+AUXILIARY, Z_LOSS, PREDICTION, INDEXER = "auxiliary", "router_z_loss", "multi_token_prediction", "sparse_attention_indexer"
+"""The load balance of experts, the size of their routers' logits, the prediction of further tokens, and what teaches an indexer attention's
+scores; each times its coefficient."""
+NAMED = (AUXILIARY, Z_LOSS, PREDICTION, INDEXER)
 """The terms that reports know."""
 
 

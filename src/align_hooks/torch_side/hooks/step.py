@@ -19,7 +19,7 @@ from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.record.format.random_states import changes, digest
 from align_hooks.record.format.sequence import slices_of
 from align_hooks.record.format.state import BUFFER
-from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION, Z_LOSS
 from align_hooks.record.format.token_digest import CALLED, text
 from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
@@ -211,7 +211,8 @@ class EndedStep:
         if not (args.num_experts or getattr(args, "mtp_num_layers", None)) or are_captured():
             return None
         data, context = place["dp_size"], place["cp_size"]
-        ranks = {AUXILIARY: data if IS_SCALED_BY_CP else data * context, PREDICTION: data * context}
+        balanced = data if IS_SCALED_BY_CP else data * context
+        ranks = {AUXILIARY: balanced, Z_LOSS: balanced, PREDICTION: data * context}
         divisor: float = num_micro_batches()
         if args.calculate_per_token_loss:
             if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:

@@ -1,11 +1,12 @@
 """The terms of the loss beside the language model's: the balancing of experts, and multi-token prediction.
 
-Patch point: the ``forward`` of Megatron's ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``, by which each term joins the backward pass,
-coefficient included. Megatron's log has no coefficient, is cleared by printing, and is kept in another place in each version.
+Patch points: the ``forward`` of Megatron's ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``, by which each term joins the backward
+pass, coefficient included, and a router's ``apply_z_loss``, which calls the first for its own. Megatron's log has no coefficient, is
+cleared by printing, and is kept in another place in each version.
 """
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION, Z_LOSS
 from align_hooks.torch_side.routing import are_captured
 from align_hooks.torch_side.session import TorchSession
 
@@ -14,9 +15,20 @@ ADDED = 1
 
 
 def auxiliary(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
-    """Call ``MoEAuxLossAutoScaler.forward`` and add up its terms, z-loss included."""
+    """Call ``MoEAuxLossAutoScaler.forward`` and add up its terms, the z-loss apart."""
+    name = Z_LOSS if session.current.in_z_loss else AUXILIARY
     # a CUDA graph would capture our operators, which then make garbage until it is replayed
-    return wrapped(*args, **kwargs) if are_captured() else joined(session, AUXILIARY, wrapped, args, kwargs)
+    return wrapped(*args, **kwargs) if are_captured() else joined(session, name, wrapped, args, kwargs)
+
+
+def z_loss(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
+    """Call ``TopKRouter.apply_z_loss``, in which a term is no balance of the load."""
+    current = session.current
+    current.in_z_loss = True
+    try:
+        return wrapped(*args, **kwargs)
+    finally:
+        current.in_z_loss = False
 
 
 def prediction(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:

@@ -7,14 +7,17 @@ from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothes
 from align_hooks.comparison.diagnosis.observations import is_like
 from align_hooks.comparison.diagnosis.tied import WEIGHT, part_that_is_off
 from align_hooks.comparison.finding import Pattern
-from align_hooks.comparison.stage_result import FaultLocation
+from align_hooks.comparison.stage_result import FaultLocation, Status
+from align_hooks.comparison.stages import registry
 
 GRADIENTS = (FaultLocation.GRADIENTS,)
-BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "moe_z_loss_coeff", "auxiliary")
+BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "auxiliary")
+ROUTER_LOGITS = ("moe_z_loss_coeff", "router_z_loss")
 PREDICTION = ("mtp_loss_scaling_factor", "multi_token_prediction")
 NAMED = (
     Hypothesis("clipped_earlier", GRADIENTS, patterns=(Pattern.CLIPPED_BEFORE,), source="field; zoo", advice=mend_cause),
     Hypothesis("ranks_not_reduced", GRADIENTS, patterns=(Pattern.RANKS_NOT_REDUCED,), source="field; zoo", advice=mend_ranks),
+    Hypothesis("z_loss", GRADIENTS, settings=ROUTER_LOGITS),
     Hypothesis("backward_of_point", GRADIENTS, points=("*",)),
 )
 
@@ -52,7 +55,19 @@ def backward_at_boundary(fault: Fault) -> bool:
 @Hypothesis("backward_of_loss", GRADIENTS).by(Grounds.EXTENT)
 def backward_of_loss(fault: Fault) -> bool:
     """Gradients differ from the output on."""
-    return fault.seen.boundary is not None and not fault.seen.boundary.above
+    return fault.seen.boundary is not None and not fault.seen.boundary.above and not values_agree(fault)
+
+
+@Hypothesis("gradients_gathered", GRADIENTS, source="Megatron-LM: buffers of FSDP").by(Grounds.EXTENT)
+def gradients_gathered(fault: Fault) -> bool:
+    """Gradients of parameters differ, by no one factor, where those of all values agree: what gathers them is at fault."""
+    seen = fault.seen
+    return values_agree(fault) and seen.only_tensor is None and seen.tensors is not None and not seen.tensors.common
+
+
+def values_agree(fault: Fault) -> bool:
+    """Return whether the gradients of values at all recorded points agree."""
+    return fault.seen.status(registry.activation_gradients) is Status.SAME
 
 
 @Hypothesis("tied_weight", GRADIENTS, outranks=("gradient_alone",), detail=part_that_is_off, is_of_one_tensor=True).by(Grounds.EXTENT)
