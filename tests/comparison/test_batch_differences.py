@@ -351,7 +351,8 @@ CHANGED = {
     "changed.batch_size": ["runner_config.batch_size"],
     "changed.learning_rate": ["optimizer.learning_rate", "args.lr"],
     "changed.seed": ["seed", "train_dataset.data_loader.config.seed", "args.seed"],
-    None: ["train_dataset.data_loader", "data_skip_steps", "context.device_target", "args.eval_iters"],
+    "changed.evaluation": ["args.eval_iters"],
+    None: ["train_dataset.data_loader", "data_skip_steps", "context.device_target"],
 }
 
 
@@ -359,6 +360,16 @@ CHANGED = {
 def test_only_what_changes_numbers_is_told(compared: Compared, candidate: Synthetic, told: str | None, what: str) -> None:
     candidate.facts = overridden(what, 2, 4)
     assert [id for id in ids(compared(candidate).notes) if id.startswith("changed.")] == [told] * (told is not None)
+
+
+@pytest.mark.parametrize(
+    ("interval", "steps", "told"), [("1", 3, True), ("2", 3, True), ("3", 3, False), ("None", 3, True), ("3", None, True)]
+)
+def test_an_evaluation_that_a_replay_left_out_is_told_where_steps_follow_it(
+    compared: Compared, candidate: Synthetic, interval: str, steps: int | None, told: bool
+) -> None:
+    candidate.facts = overridden("args.eval_iters", 2, 0) | {"arguments": {"eval_interval": interval}, "planned_steps": steps}
+    assert ("changed.evaluation" in ids(compared(candidate).notes)) == told
 
 
 def test_a_seed_is_nothing_to_a_run_that_was_fed(compared: Compared, candidate: Synthetic) -> None:

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from align_hooks.oracle.inputs import moved, objective, pieces_of
+from align_hooks.oracle.model import router_terms
 from align_hooks.oracle.points import Recorded
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch import Batch
@@ -66,11 +68,31 @@ def test_the_balance_of_experts_has_its_coefficient_and_a_share_of_each_piece() 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"moe_router_load_balancing_type": "global_aux_loss"}, {"moe_z_loss_coeff": "0.001"}, {"moe_aux_loss_coeff": "[0.1, 0.2]"}],
+    [{"moe_router_load_balancing_type": "global_aux_loss"}, {"moe_z_loss_coeff": "[0.1, 0.2]"}, {"moe_aux_loss_coeff": "[0.1, 0.2]"}],
 )
 def test_gradients_of_an_objective_that_is_not_known_are_not_judged(arguments: dict[str, str]) -> None:
     assert objective(told("qwen3_moe", **arguments), batch_of()).unknown is not None
     assert objective(told("qwen3_moe"), batch_of()).unknown is None
+
+
+def test_a_z_loss_of_a_loss_per_token_is_not_known() -> None:
+    facts = told("qwen3_moe", moe_aux_loss_coeff="0", moe_z_loss_coeff="0.001")
+    assert objective(facts, batch_of()).unknown is None
+    per_token = msgspec.structs.replace(facts, training=msgspec.structs.replace(facts.training, per_token_loss=True))
+    assert objective(per_token, batch_of()).unknown.id == "arbitrate.unknown_logits_loss"
+
+
+def test_a_z_loss_is_the_mean_square_of_the_logits_size_and_pulls_them_by_their_softmax() -> None:
+    found = objective(told("qwen3_moe", moe_aux_loss_coeff="0", moe_z_loss_coeff="0.001"), batch_of())
+    assert (found.shares, found.logits_shares) == (None, (0.0005, 0.0005))
+    logits = [torch.randn(11, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(row)) for row in range(3)]
+    terms = router_terms(found, logits, None)
+    sizes = [each.exp().sum(-1).log() for each in logits]
+    means = [torch.cat(sizes[:2]).square().mean(), sizes[2].square().mean()]  # two micro-batches, of two rows and of one
+    assert terms.z_loss == pytest.approx(0.0005 * float(sum(means)), rel=1e-12)
+    assert terms.balance == 0.0
+    pull = 0.0005 * 2 * sizes[2][:, None] * logits[2].softmax(-1) / 11
+    torch.testing.assert_close(terms.derivatives[2], pull, rtol=1e-12, atol=0)
 
 
 def test_a_batch_without_a_mask_counts_all_tokens() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from align_hooks.comparison.settings import arguments
 from align_hooks.errors import RecordError
-from align_hooks.messages import Message, message, rendered
+from align_hooks.messages import Message, rendered
 from align_hooks.quantities.routing import ROUTING
 from align_hooks.quantities.weights import UNKNOWN
 from align_hooks.record.check.gaps import why_not_replayed
@@ -27,9 +27,6 @@ from align_hooks.record.read.batch import Batch, documents_of, sizes_of
 from align_hooks.record.read.tensors import Tensors
 from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
-
-WHOLE, SEQUENCE = "aux_loss", "seq_aux_loss"
-"""Known ways of balancing: over the rows of a piece, and over each sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,8 @@ class Objective:
     """Its derivative by the balancing term of each piece, coefficient included; None without the term."""
     by_sequence: bool = False
     """Whether the balancing term is a mean over sequences."""
+    logits_shares: tuple[float, ...] | None = None
+    """Its derivative by the z-loss of each piece, coefficient included; None without that term."""
     unknown: Message | None = None
     """A further term, of unknown form, because of which gradients are not judged; None without it."""
 
@@ -54,7 +53,10 @@ class Objective:
         ours, theirs = (self.tokens, *self.predicted), (other.tokens, *other.predicted)
         if len(ours) != len(theirs) or not all(np.allclose(*pair, rtol=1e-12, atol=0) for pair in zip(ours, theirs, strict=True)):
             return False
-        return self.shares == other.shares and (self.shares is None or self.pieces == other.pieces or self.by_sequence)
+        if (self.shares, self.logits_shares) != (other.shares, other.logits_shares):
+            return False
+        whole = self.shares is None or self.by_sequence
+        return self.pieces == other.pieces or (whole and self.logits_shares is None)
 
 
 def objective(facts: Facts, batch: Batch) -> Objective:
@@ -75,19 +77,12 @@ def objective(facts: Facts, batch: Batch) -> Objective:
             derivative = by_pieces(rolled, pieces, [mask[piece].sum() for piece in pieces])
         predicted.append(factor / layers * derivative)  # type: ignore[operator]
     weight, kind = (arguments.coefficient(facts), arguments.balancing(facts)) if arguments.has_experts(facts) else (0.0, None)
-    shares = tuple(weight / len(pieces) for _ in pieces) if isinstance(weight, float) and weight else None
-    return Objective(tokens, tuple(predicted), pieces, shares, kind == SEQUENCE, unknown(facts, factor, weight, kind))
-
-
-def unknown(facts: Facts, factor: object, weight: object, kind: object) -> Message | None:
-    """Return the part of the objective that is not known here; None where all parts are."""
-    if not isinstance(factor, float):
-        return message("arbitrate.unknown_prediction")
-    if not arguments.has_experts(facts):
-        return None
-    if not isinstance(weight, float) or (weight and (kind not in (WHOLE, SEQUENCE) or facts.training.per_token_loss)):
-        return message("arbitrate.unknown_balance", kind=str(kind))
-    return message("arbitrate.unknown_logits_loss") if arguments.logits_loss(facts) != 0.0 else None
+    of_logits = arguments.logits_loss(facts) if arguments.has_experts(facts) else 0.0
+    shares, logits_shares = (
+        tuple(term / len(pieces) for _ in pieces) if isinstance(term, float) and term else None for term in (weight, of_logits)
+    )
+    by_sequence, further = kind == arguments.BY_SEQUENCE, arguments.unknown_term(facts)
+    return Objective(tokens, tuple(predicted), pieces, shares, by_sequence, logits_shares, further)
 
 
 def pieces_of(rows: Sequence[tuple[int, ...]]) -> tuple[slice, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -145,18 +146,31 @@ def computing_in(name: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def balance(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> tuple[float, list[torch.Tensor] | None]:
-    """Return a layer's term, coefficient included, and its derivatives by the ``logits`` of each row, ``[sequence, experts]``, or None."""
-    if objective.shares is None:
-        return 0.0, None
+@dataclass(frozen=True, slots=True)
+class RouterTerms:
+    """The terms of one layer's router, coefficients included."""
+
+    balance: float = 0.0
+    z_loss: float = 0.0
+    derivatives: list[torch.Tensor] | None = None
+    """By the logits of each row, ``[sequence, experts]``; None without terms."""
+
+
+def router_terms(objective: Objective, logits: Sequence[torch.Tensor], configuration: Any) -> RouterTerms:
+    """Return the terms of a layer whose router has made ``logits`` of each row, ``[sequence, experts]``."""
+    if objective.shares is None and objective.logits_shares is None:
+        return RouterTerms()
     leaves = [each.detach().clone().requires_grad_() for each in logits]
-    total = torch.zeros((), dtype=leaves[0].dtype)
-    for piece, share in zip(objective.pieces, objective.shares, strict=True):
+    balance, of_logits = (torch.zeros((), dtype=leaves[0].dtype) for _ in range(2))
+    for index, piece in enumerate(objective.pieces):
         rows = leaves[piece]
-        together = rows if objective.by_sequence else [torch.cat(rows)]
-        total = total + sum(share * imbalance(each, configuration) for each in together) / len(together)
-    total.backward()
-    return float(total.detach()), [leaf.grad for leaf in leaves if leaf.grad is not None]
+        if objective.shares is not None:
+            together = rows if objective.by_sequence else [torch.cat(rows)]
+            balance = balance + sum(objective.shares[index] * imbalance(each, configuration) for each in together) / len(together)
+        if objective.logits_shares is not None:
+            of_logits = of_logits + objective.logits_shares[index] * torch.cat(rows).logsumexp(-1).square().mean()
+    (balance + of_logits).backward()
+    return RouterTerms(float(balance.detach()), float(of_logits.detach()), [leaf.grad for leaf in leaves if leaf.grad is not None])
 
 
 def imbalance(logits: torch.Tensor, configuration: Any) -> torch.Tensor:

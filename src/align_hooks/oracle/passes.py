@@ -22,9 +22,9 @@ from align_hooks.names.blocks import PADDING
 from align_hooks.names.points import TOKEN_LOSSES
 from align_hooks.names.stacks import slots
 from align_hooks.oracle.inputs import Inputs, moved
-from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel, balance, computing_in, joined
+from align_hooks.oracle.model import EMBEDDING, NORM, OUTPUT, OracleModel, RouterTerms, computing_in, joined, router_terms
 from align_hooks.oracle.points import LayerProbe, PointRows
-from align_hooks.record.format.terms import AUXILIARY, PREDICTION
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION, Z_LOSS
 
 Rows = list[torch.Tensor]
 """A tensor of each row, ``[1, sequence, width]``."""
@@ -54,7 +54,7 @@ class Pass:
         self.logits: dict[int, Rows] = {}
         self.terms: dict[str, float] = {}
         self.normed: Rows = []
-        self._balances: dict[int, tuple[float, Rows | None]] = {}
+        self._of_routers: dict[int, RouterTerms] = {}
         self._kept: dict[str, torch.Tensor] = {}
 
     def values(self) -> Iterator[PointRows]:
@@ -108,9 +108,12 @@ class Pass:
             for row, losses in enumerate(predicted):
                 total += float((fp64(losses) * self._weights(row, ahead)).sum())
             self.terms[PREDICTION] = self.terms.get(PREDICTION, 0.0) + total
-        self._balances = {number: balance(self.inputs.objective, rows, self.model.configuration) for number, rows in self.logits.items()}
-        if self.inputs.objective.shares is not None:
-            self.terms[AUXILIARY] = sum(value for value, _ in self._balances.values())
+        objective = self.inputs.objective
+        self._of_routers = {number: router_terms(objective, rows, self.model.configuration) for number, rows in self.logits.items()}
+        if objective.shares is not None:
+            self.terms[AUXILIARY] = sum(terms.balance for terms in self._of_routers.values())
+        if objective.logits_shares is not None:
+            self.terms[Z_LOSS] = sum(terms.z_loss for terms in self._of_routers.values())
         for name, value in self.terms.items():
             yield PointRows(name, PointKind.TERM, np.array([value]))
 
@@ -175,7 +178,7 @@ class Pass:
             with probe:
                 output = self._layer(parts, probe, hidden, row)
             arriving = torch.from_numpy(self._weights(row, parts.ahead)).to(output.dtype) if parts.ahead else flowing[row]
-            balances = self._balances.get(number, (0.0, None))[1]
+            balances = self._of_routers.get(number, RouterTerms()).derivatives
             if probe.logits is None or balances is None:
                 output.backward(arriving)
             else:  # the objective has a term of the router's logits

@@ -29,9 +29,11 @@ class Changed:
     """Whether it decides the order of samples, which means nothing where either side was replayed."""
 
 
+EVALUATION = "args.eval_iters"
 # Left out: what makes a replay possible or supplies what is recorded anyway (data set, columns, input_sliced_sig, data_skip_steps,
-# repeats, epochs, the end of training, evaluation), what a rehearsal on a CPU computes otherwise (all under ALIGN_HOOKS_DEVICE), what
-# moves only rounding, and what a stage or a note of its own reports (loaded states, replayed gradients, experts, inputs of blocks).
+# repeats, epochs, the end of training, evaluations behind the last step), what a rehearsal on a CPU computes otherwise (all under
+# ALIGN_HOOKS_DEVICE), what moves only rounding, and what a stage or a note of its own reports (loaded states, replayed gradients, experts,
+# inputs of blocks).
 CHANGED = (
     Changed(PAD_TOKEN_ID, "changed.pad_token_id", "tokens", PADDING),
     Changed("model.model_config.ignore_token_id", "changed.ignore_token_id", "labels", -100),
@@ -44,6 +46,7 @@ CHANGED = (
     Changed("args.lr", "changed.learning_rate"),
     Changed("args.lr_decay_style", "changed.learning_rate"),
     Changed("args.lr_warmup_iters", "changed.learning_rate"),
+    Changed(EVALUATION, "changed.evaluation"),
 )
 """MindFormers 1.9 hides tokens of ``pad_token_id`` from the loss where a data set has no column ``loss_mask`` (``llama.py:667``,
 ``gpt_model.py:131``), and from attention without flash attention (``mask_generate.py:103``); a replay sets it to -1. Labels of
@@ -77,10 +80,16 @@ def changes(facts: Facts) -> Iterator[DataOverride]:
     seen: set[str] = set()
     for override in facts.overrides:
         row = next((row for row in CHANGED if row.what == override.what and row.id not in seen), None)
-        if row is not None:
+        if row is not None and (override.what != EVALUATION or is_evaluated(facts)):
             seen.add(row.id)
             before = str(override.before)
             yield DataOverride(row, before, str(override.after), row.default if before == "None" else _integer(before))
+
+
+def is_evaluated(facts: Facts) -> bool:
+    """Return whether Megatron-LM evaluates before a run's last step, as far as its record says."""
+    interval, steps = _integer(str((facts.arguments or {}).get("eval_interval"))), facts.planned_steps
+    return not interval or not steps or interval < steps
 
 
 def _integer(text: str) -> int | None:

@@ -9,8 +9,9 @@ from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.commands import first_apart, is_replayable, updates_to_inject
 from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.settings.arguments import unknown_term
 from align_hooks.comparison.settings.recorded import FAMILY, HyperParameter, several
-from align_hooks.comparison.stage_result import Reason, StageResult, differing, first_different
+from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, differing, first_different
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, Suspect
 from align_hooks.messages import Argument, Message, Side, message
@@ -82,6 +83,8 @@ class Situation:
         if not self.pair.reference.facts.model or self.pair.draws:
             return False
         known = not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in self.pair.runs)
+        if self.blame is not None and self.blame.place is FaultLocation.GRADIENTS:  # which depend on every term of the loss
+            known = known and not any(unknown_term(run.facts) for run in self.pair.runs)
         return known and all(is_replayable(run, first_apart(self.stages) or self.first) for run in self.pair.runs)
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from align_hooks.comparison.stage_result import Phase
 from align_hooks.configuration.pynative import PYNATIVE, recorded_arguments
+from align_hooks.messages import Message, message
 from align_hooks.record.format.schema import Facts
 
 MINDFORMERS = "ms"
@@ -24,6 +25,7 @@ UNBALANCED = ("none", "sinkhorn", "quantile_balancing", None)
 """Megatron-LM's kinds of balancing without an auxiliary loss."""
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 """Megatron-LM's auxiliary losses: over a micro-batch, over each sequence, over the batch."""
+WHOLE, BY_SEQUENCE = AUXILIARY[:2]
 IN_MINDFORMERS = {"sub_seq_aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "gbs_aux_loss": "global_aux_loss"}
 """The static graph's auxiliary loss to Megatron-LM's: its loss over a sequence runs over all sequences of a micro-batch. The PyNative
 trainer's losses are Megatron-LM's, and so named."""
@@ -134,6 +136,19 @@ def micro_batch(facts: Facts) -> object:
 def logits_loss(facts: Facts) -> object:
     """Return the weight of the loss of the router's logits, which MindFormers does not read."""
     return 0.0 if of_mindformers(facts) else number(argument(facts, "moe_z_loss_coeff") or 0.0)
+
+
+def unknown_term(facts: Facts) -> Message | None:
+    """Return the term of a run's loss that no third implementation computes; None where there is none."""
+    if predicts(facts) and not isinstance(prediction_loss(facts), float):
+        return message("arbitrate.unknown_prediction")
+    if not has_experts(facts):
+        return None
+    weight, of_logits, per_token = coefficient(facts), logits_loss(facts), facts.training.per_token_loss
+    if not isinstance(weight, float) or (weight and (balancing(facts) not in (WHOLE, BY_SEQUENCE) or per_token)):
+        return message("arbitrate.unknown_balance", kind=str(balancing(facts)))
+    known = isinstance(of_logits, float) and not (of_logits and per_token)
+    return None if known else message("arbitrate.unknown_logits_loss")
 
 
 def bias_rate(facts: Facts) -> object:
