@@ -7,16 +7,18 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace as of_structure
 
 from align_hooks import open_run
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.advice import Situation
-from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, training_command
+from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, training_command, undrawn
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
+from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
@@ -153,6 +155,33 @@ def test_a_printed_command_runs_as_it_is_pasted(ladders: list[ComparisonContext]
             side = "CANDIDATE" if "CANDIDATE_COMMAND" in line else "REFERENCE"
             assert f"{side}_COMMAND: the command that trains the {side.lower()}" in pasted(line).stderr
             assert pasted(line, **{f"{side}_COMMAND": "cd / && echo 'it trains'"}).stdout.endswith("it trains\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        ("python t.py --moe-input-jitter-eps 0.01 --lr 1", "python t.py --lr 1"),
+        ("env -C '/a b' python t.py --moe-input-jitter-eps=1e-2", "env -C '/a b' python t.py"),
+        ("python t.py --attention-dropout 0.1", "python t.py --attention-dropout 0.1"),  # the last counts
+        ("python t.py --moe-input-jitter-eps", "python t.py"),
+    ],
+)
+def test_a_command_is_printed_without_what_draws_random_numbers(command: str, without: str) -> None:
+    assert undrawn(command) == f"{without} --hidden-dropout 0 --attention-dropout 0"
+
+
+def test_draws_are_left_out_by_the_commands_where_both_are_on_record(tmp_path: Path) -> None:
+    told = {"command": "python t.py --moe-input-jitter-eps 0.1", "directory": str(Path.cwd()), "arguments": {"hidden_dropout": "0.1"}}
+    for facts, id in ((told, "next.without_draws"), (told | {"arguments": None}, "next.without_dropout")):
+        runs = []
+        for name, moved in (("reference", 0.0), ("candidate", 0.5)):
+            run = Synthetic(facts=facts | {"training": {"draws": True}})
+            for arrays in run.batches.values():
+                arrays["token_losses"] = arrays["token_losses"] + np.float32(moved)
+            runs.append(open_run(run.write(tmp_path / id / name)))
+        said = compare(*runs).next
+        assert id in ids(said)
+        assert ("--hidden-dropout 0 --attention-dropout 0" in rendered(said)) == (id == "next.without_draws")
 
 
 def test_a_command_that_had_its_part_on_each_host_is_not_printed(tmp_path: Path) -> None:

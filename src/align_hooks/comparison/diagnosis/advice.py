@@ -32,6 +32,8 @@ class Advice:
     words: Message
     commands: tuple[str, ...] = ()
     """Names of ``commands.txt``, in the order in which they are run."""
+    without_draws: bool = False
+    """Whether the runs are trained without what draws random numbers."""
 
 
 AGAIN = ("fed", "compare_fed")

@@ -55,8 +55,10 @@ UPDATES_TO_INJECT, MOST_UPDATES = 3, 20
 """The fewest, as Adam's betas cancel in the first update; and the most, of which a run can be expected to keep all gradients."""
 
 
-def commands_of(names: Sequence[str], context: ComparisonContext, stages: Sequence[StageResult]) -> list[Argument]:
-    """Return the lines of some commands for a pair, in their order."""
+def commands_of(
+    names: Sequence[str], context: ComparisonContext, stages: Sequence[StageResult], *, without_draws: bool = False
+) -> list[Argument]:
+    """Return the lines of some commands for a pair, in their order; ``without_draws`` takes dropout and jitter out of trainings."""
     filled = filled_in(context, stages)
     runs = dict(zip(Side, context.pair.runs, strict=True))
     lines: list[Argument] = []
@@ -68,15 +70,17 @@ def commands_of(names: Sequence[str], context: ComparisonContext, stages: Sequen
             places = zip(Side, (filled["reference_again"], filled["again"]), strict=True)
             lines += [_run(side, runs[side], f"{PREFIX}RUN={place} {variables(runs[side], kept)}{command}") for side, place in places]
         elif name in SIDES:
-            lines.append(_run(SIDES[name], runs[SIDES[name]], command))
+            lines.append(_run(SIDES[name], runs[SIDES[name]], command, without_draws=without_draws))
         else:
             lines.append(message("command.two_runs", compare=command) if name == "compare" else command)
     return lines
 
 
-def _run(side: Side, run: Run, command: str) -> Argument:
+def _run(side: Side, run: Run, command: str, *, without_draws: bool = False) -> Argument:
     """Return the line that trains a side again with these variables."""
     training = training_command(run) or message(TRAINING[side])
+    if without_draws and isinstance(training, str):
+        training = undrawn(training)
     return message("command.run", variables=variables(run, REHEARSED) + command, training=training)
 
 
@@ -86,6 +90,26 @@ def training_command(run: Run) -> str | None:
     if command is None or len({manifest.launch.host for manifest in run.manifests.values()}) > 1:
         return None
     return command if directory in (None, str(Path.cwd())) else f"env -C {shlex.quote(directory)} {command}"
+
+
+def can_be_without_draws(run: Run) -> bool:
+    """Return whether arguments of the command on record say what draws random numbers."""
+    return run.facts.side == "torch" and bool(run.facts.arguments) and training_command(run) is not None
+
+
+def undrawn(command: str) -> str:
+    """Return a command of Megatron-LM without dropout and the routers' jitter; of an argument that is given twice the last counts."""
+    words, kept = shlex.split(command), []
+    while words:
+        word = words.pop(0)
+        if word == JITTER:
+            words = words[1:]
+        elif not word.startswith(f"{JITTER}="):
+            kept.append(word)
+    return shlex.join([*kept, *WITHOUT_DROPOUT])
+
+
+JITTER, WITHOUT_DROPOUT = "--moe-input-jitter-eps", ("--hidden-dropout", "0", "--attention-dropout", "0")
 
 
 def filled_in(context: ComparisonContext, stages: Sequence[StageResult]) -> dict[str, str]:

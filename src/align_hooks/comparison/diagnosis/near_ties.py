@@ -22,7 +22,7 @@ OF_PASSES = (registry.first_updates, registry.curve)
 """Stages beside those of a forward or a backward pass whose differences may follow from tokens with other experts."""
 MOVED = 10.0
 """Times the share of tokens with other experts by which a term of the loss may follow from them."""
-EXPERT_BIAS = ".router.expert_bias"
+EXPERT_BIAS = ".expert_bias"
 """Suffix of the name of an expert's bias among buffers."""
 MOST = 0.5
 """Part of rows whose first tokens must agree, where the tokens with other experts are not known."""

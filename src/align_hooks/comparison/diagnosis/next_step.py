@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.token_losses import AffectedRows, LossDivergence
 from align_hooks.comparison.diagnosis.advice import AGAIN, BOTH, Advice, Situation, mend, store
-from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, updates_to_inject
+from align_hooks.comparison.diagnosis.commands import COMMANDS, can_be_without_draws, commands_of, updates_to_inject
 from align_hooks.comparison.diagnosis.hypotheses.registry import BY_CAUSE
 from align_hooks.comparison.finding import Term, Words
 from align_hooks.comparison.settings.recorded import MICRO_BATCH, HyperParameter, can_be_given, listed
@@ -27,7 +27,7 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 def next_step(verdict: Verdict, blame: Blame | None, context: ComparisonContext, stages: Sequence[StageResult]) -> Words:
     """Return what to do after a comparison, with its commands."""
     advice = AFTER[verdict](Situation(context, stages, blame))
-    lines = commands_of(advice.commands, context, stages)
+    lines = commands_of(advice.commands, context, stages, without_draws=advice.without_draws)
     return with_commands(advice.words, *lines) if lines else advice.words
 
 
@@ -98,8 +98,10 @@ def at_weights(now: Situation) -> Advice | None:
     return Advice(message("next.mend_conversion", suspect=now.suspect), AGAIN)
 
 
-def without_dropout() -> Advice:
-    """Return that dropout is to be left out."""
+def without_draws(now: Situation) -> Advice:
+    """Return that what draws random numbers is to be left out, by commands that do so where both are Megatron-LM's."""
+    if all(can_be_without_draws(run) for run in now.pair.runs):
+        return Advice(message("next.without_draws"), BOTH, without_draws=True)
     return Advice(message("next.without_dropout"), BOTH)
 
 
@@ -108,7 +110,7 @@ def at_state(now: Situation) -> Advice:
     if now.is_replayable and now.first > 0:
         return Advice(message("next.look_at_checkpoint"), ("resumed", "compare_fed"))
     if now.is_replayable and now.pair.draws:
-        return without_dropout()
+        return without_draws(now)
     first = first_different(now.stages)
     if first is not None and first.stage is registry.state and not any(finding.name.startswith(BUFFER) for finding in first.findings):
         # a count, which no forward pass shows; buffers have digests
@@ -123,7 +125,7 @@ def at_forward(now: Situation) -> Advice | None:
     if now.is_replayable and evidence_of(now.stages, LossDivergence).rows.rows is AffectedRows.RANK:
         return Advice(message("next.without_overlap"), AGAIN)
     if now.is_replayable and now.pair.draws:
-        return without_dropout()
+        return without_draws(now)
     if (found := in_a_pass(now)) is not None:
         return found
     if not now.has_first("weights", "gradients"):
@@ -141,7 +143,7 @@ def at_normalisation(now: Situation) -> Advice:
 def at_gradients(now: Situation) -> Advice | None:
     """Return what to do where the backward pass or the reduction differs."""
     if now.is_replayable and now.pair.draws:
-        return without_dropout()
+        return without_draws(now)
     if now.is_replayable and now.pair.candidate.world_size > 1:
         return Advice(message("next.one_rank"), AGAIN)
     return in_a_pass(now)
