@@ -23,14 +23,14 @@ from sharded import Grid, Model, write
 from synthetic import STEPS, Synthetic, row
 from worded import ids
 
-BIAS = f"{BUFFER}decoder.layers.1.mlp.router.expert_bias"
+BIAS, BUFFERED = f"{BUFFER}decoder.layers.1.mlp.router.expert_bias", f"{BUFFER}decoder.layers.1.running_mean"
 
 
 def run(changes: Mapping[str, float | str] | None = None, *, side: str = "torch", framework: str = "Megatron-LM") -> Synthetic:
     """A run with the state of each step, of which ``changes`` are what steps after the first have instead."""
     made = Synthetic(side=side, facts={"framework": framework})
     for step, scalars in enumerate(made.rows):
-        state = {SAMPLES: 4.0 * step, SCHEDULER: 4.0 * step, BIAS: f"{step:016x}"}
+        state = {SAMPLES: 4.0 * step, SCHEDULER: 4.0 * step, BIAS: f"{step:016x}", BUFFERED: f"{step:016x}"}
         scalars["state"] = state | (changes or {} if step else {})  # type: ignore[assignment]
     return made
 
@@ -41,12 +41,22 @@ def test_equal_states_are_said_to_be(compared: Compared) -> None:
     assert (comparison.verdict, of_state.status, of_state.findings) == (Verdict.ALIGNED, Status.SAME, ())
 
 
-@pytest.mark.parametrize(("name", "value"), [(SCHEDULER, 99.0), (BIAS, "f" * 16)])
+@pytest.mark.parametrize(("name", "value"), [(SCHEDULER, 99.0), (BUFFERED, "f" * 16)])
 def test_what_was_not_restored_is_named_at_its_step(compared: Compared, name: str, value: float | str) -> None:
     comparison = compared(run({name: value}), against=run())
     assert (comparison.verdict, comparison.first.name) == (Verdict.DIVERGED, "training state")
     assert [finding.what for finding in comparison.first.findings] == [at_step(name, 1)]
     assert ("next.read_count" in ids(comparison.next)) == (name == SCHEDULER)
+    assert (comparison.blame.place, comparison.blame.causes) == ("state", ("not_restored",))
+
+
+def test_an_experts_bias_that_only_its_update_moves_is_the_updates(compared: Compared) -> None:
+    comparison = compared(run({BIAS: "f" * 16}), against=run())
+    assert (comparison.blame.place, comparison.blame.causes) == ("optimizer", ("bias_of_experts",))
+    assert comparison.headline.id == "training_state.bias_moved"
+    started = run({BIAS: "f" * 16})
+    started.rows[0]["state"] |= {BIAS: "f" * 16}
+    comparison = compared(started, against=run())
     assert (comparison.blame.place, comparison.blame.causes) == ("state", ("not_restored",))
 
 

@@ -78,6 +78,7 @@ class Pattern(Enum):
     MOMENTS_EMPTIED = "an optimizer's moments are empty after updates"
     SOME_UPDATES = "updates of few tensors follow no formula"
     DIVIDED_BY_NOTHING = "a loss is divided by the tokens that count where none does"
+    BIAS_MOVED = "an update moved the experts' bias otherwise"
     RATE_STANDS = "a resumed run's learning rate no longer moves"
     UPDATES_SCALED = "every update is off by one factor"
     GRADIENTS_KEPT = "gradients have those of the step before in them"

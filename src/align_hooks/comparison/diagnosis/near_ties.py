@@ -17,13 +17,12 @@ from align_hooks.comparison.finding import Metric, when
 from align_hooks.comparison.stage_result import Phase, StageResult, Status, evidence_of
 from align_hooks.comparison.stages import registry
 from align_hooks.messages import message, sentences
+from align_hooks.record.format.state import EXPERT_BIAS
 
 OF_PASSES = (registry.first_updates, registry.curve)
 """Stages beside those of a forward or a backward pass whose differences may follow from tokens with other experts."""
 MOVED = 10.0
 """Times the share of tokens with other experts by which a term of the loss may follow from them."""
-EXPERT_BIAS = ".expert_bias"
-"""Suffix of the name of an expert's bias among buffers."""
 MOST = 0.5
 """Part of rows whose first tokens must agree, where the tokens with other experts are not known."""
 

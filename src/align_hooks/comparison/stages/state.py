@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric, at_step, when
+from align_hooks.comparison.finding import Finding, Metric, Pattern, at_step, when
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message
+from align_hooks.record.format.state import EXPERT_BIAS
 
 
 @stage("training state", Phase.START, place=FaultLocation.STATE, is_before_numbers=True, decides=False)
@@ -36,7 +38,11 @@ def state(context: ComparisonContext) -> StageResult | None:
             summary = message("training_state.first_different", count=len(findings), all=len(names), step=step, iteration=step + 1)
             differing = listed([finding.name for finding in findings])
             differs = message("training_state.differs", names=differing, step=when(step))
-            return StageResult(state, Status.DIFFERENT, summary, tuple(findings), differs=differs)
+            result = StageResult(state, Status.DIFFERENT, summary, tuple(findings), differs=differs)
+            if step == pair.first or not all(finding.name.endswith(EXPERT_BIAS) for finding in findings):
+                return result
+            moved = message("training_state.bias_moved", names=differing, step=when(step - 1))  # which nothing but this update does
+            return replace(result, place=FaultLocation.OPTIMIZER, differs=None).with_common(moved, Pattern.BIAS_MOVED)
         compared += bool(names)
     if not compared:
         return None

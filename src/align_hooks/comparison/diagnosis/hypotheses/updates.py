@@ -19,7 +19,7 @@ NAMED = (
     Hypothesis("norm_miscounts", NORM, patterns=(Pattern.NORM_MISCOUNTS,), source="field; zoo of commits", advice=mend_norm),
     Hypothesis("clipped_apart", NORM, patterns=(Pattern.CLIPPED_APART,), source="Megatron-LM abf10f85", advice=mend_cause),
     Hypothesis("gradients_not_cleared", OF_UPDATES, patterns=(Pattern.GRADIENTS_KEPT,), source="field", advice=read_or_mend),
-    Hypothesis("bias_of_experts", OPTIMIZER, settings=BIAS),
+    Hypothesis("bias_of_experts", OPTIMIZER, patterns=(Pattern.BIAS_MOVED,), settings=BIAS, advice=mend_cause),
     Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
     Hypothesis("update_formula", OPTIMIZER, settings=(Term.FORMULA,)),
     Hypothesis("muon_momentum", OPTIMIZER, settings=(Term.MOMENTUM, Term.NESTEROV)),
