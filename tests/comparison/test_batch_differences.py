@@ -182,6 +182,19 @@ def test_samples_that_begin_later_are_the_same_text(compared: Compared) -> None:
     assert outcome.blame.causes == ("other_cut",)
 
 
+@pytest.mark.parametrize(("everywhere", "cause"), [(True, ("id_replaced",)), (False, ("other_data",))])
+def test_a_token_that_another_id_stands_for_everywhere_is_told(compared: Compared, everywhere: bool, cause: tuple[str, ...]) -> None:
+    def pad(arrays: dict[str, Any]) -> None:
+        hidden = arrays["tokens"] == END
+        hidden[0, 0] |= not everywhere
+        arrays["tokens"] = np.where(hidden, 99, arrays["tokens"])
+
+    outcome = compared(of_text(pad), against=of_text())
+    assert outcome.blame.causes == cause
+    if everywhere:
+        assert arguments("batch_difference.id_replaced", outcome.headline) == {"side": Side.REFERENCE, "number": END}
+
+
 def shuffled(run: Synthetic) -> None:
     run.batches = {step: run.batches[STEPS - 1 - step] for step in range(STEPS)}
 

@@ -29,7 +29,7 @@ CUT = 4
 
 Made = IntEnum(
     "Made",
-    "BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS "
+    "ID_REPLACED BEGINS_LATER LABELS_NOT_SHIFTED LABELS_SHIFTED_TWICE LABELS_IGNORED LABELS_AFTER_ID LABELS_AT_END LABELS "
     "MASK_HIDES_PADDING MASK_HIDES_DOCUMENTS_END MASK_SCALED MASK_LATER "
     "MASK_HIDES_ID MASK_HIDES_LABEL MASK_HIDES_BEGINNING MASK_HIDES_END MASK_COUNTS_ALL MASK POSITIONS_ANEW_AFTER POSITIONS_ANEW "
     "DOCUMENTS_MEET DOCUMENTS_LATER DOCUMENTS POSITIONS_FROM POSITIONS ATTENTION_OF_ITS_OWN ATTENTION",
@@ -97,10 +97,14 @@ def both(ours: Arrays, theirs: Arrays) -> tuple[tuple[Side, Arrays, Arrays], tup
 
 
 def tokens(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
-    """Yield the way of samples that are the other side's, cut some tokens later."""
+    """Yield the ways of samples that are the other side's, cut some tokens later, or with every token of one id replaced."""
     for side, own, other in both(ours, theirs):
         if own["tokens"].shape != other["tokens"].shape:
             return
+        wrong = own["tokens"] != other["tokens"]
+        of_own, of_other = (only_id(arrays["tokens"][wrong]) for arrays in (own, other))
+        if of_own is not None and of_other is not None and not (other["tokens"] == of_own).any():
+            yield BatchDifference(Made.ID_REPLACED, side, of_own)
         for places in range(1, min(CUT, own["tokens"].shape[1] // 2) + 1):
             if np.array_equal(own["tokens"][:, :-places], other["tokens"][:, places:]):
                 yield BatchDifference(Made.BEGINS_LATER, side, places)

@@ -28,6 +28,7 @@ NAMED = (
     Hypothesis("other_order", DATA, patterns=(SampleRelation.OTHER_ORDER,)),
     Hypothesis("other_rows", DATA, patterns=(SampleRelation.OTHER_TIMES,)),
     Hypothesis("other_data", DATA, patterns=(SampleRelation.OTHER_SAMPLES,)),
+    Hypothesis("id_replaced", DATA, patterns=(Made.ID_REPLACED,), source="Megatron-LM 75c07217", advice=mend_making),
     Hypothesis("other_cut", DATA, patterns=(Made.BEGINS_LATER,)),
     Hypothesis("padding_hidden", DATA, patterns=(Made.MASK_HIDES_PADDING,), source=PADDING, advice=mend_making),
     Hypothesis("mask_made", DATA, patterns=MASKS, source=EOD, advice=mend_making),
