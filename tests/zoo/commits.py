@@ -55,9 +55,7 @@ def case(name: str, row: Mapping[str, Any]) -> Case:
     trees = names(name, made)
     fed = feeder(name, both, made, **of_reference)
     reference = Reference(both, fed, of_reference.get("fed", ""), made.side, made.ranks, made.family, change, start=fed)
-    reference = replace(
-        reference, tree=trees[0], recorded=recorded, start=of_reference.get("start", fed), environment=made.environment
-    )
+    reference = replace(reference, tree=trees[0], recorded=recorded, start=of_reference.get("start", fed), environment=made.environment)
     return replace(made, tree=trees[1], reference=named(name, reference))
 
 
