@@ -48,9 +48,10 @@ def make(case: Case, tree: str, where: Path) -> None:
     making.rename(folder)
 
 
-def alter(package: Path, edits: Iterable[Mapping[str, str]], folder: Path) -> None:
-    """Copy a package into a folder with edits made. Files that are not edited are links."""
-    shutil.copytree(package, folder / package.name, copy_function=linked, ignore=shutil.ignore_patterns("__pycache__"))
+def alter(installed: Iterable[Path], edits: Iterable[Mapping[str, str]], folder: Path) -> None:
+    """Copy what a package is made of into a folder with edits made. Files that are not edited are links."""
+    for part in installed:
+        shutil.copytree(part, folder / part.name, copy_function=linked, ignore=shutil.ignore_patterns("__pycache__"))
     for edit in edits:
         file = folder / edit["file"]
         text = edited(file.read_text(encoding="utf-8"), edit)
@@ -58,13 +59,13 @@ def alter(package: Path, edits: Iterable[Mapping[str, str]], folder: Path) -> No
         file.write_text(text, encoding="utf-8")
 
 
-def installed(side: str) -> Path:
-    """The folder of the package that commits of a side are tried in."""
+def installed(side: str) -> list[Path]:
+    """The folders of the package that commits of a side are tried in; of MindFormers its configurations and its version too."""
     if side != MEGATRON:
-        return frameworks.wheel("mindformers", VERSION) / "mindformers"
+        return [*frameworks.wheel("mindformers", VERSION).iterdir()]
     spec = find_spec("megatron.core")
     assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parents[1]
+    return [Path(spec.origin).parents[1]]
 
 
 def linked(source: str, target: str) -> None:
