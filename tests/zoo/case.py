@@ -44,7 +44,8 @@ class Case:
 
     ``commit`` of ``repository`` mended a fault, or claims to change nothing. The candidate trains in ``tree``, where ``edits`` of the
     package have taken it back, or else in its parent; ``forward`` where they make it, for the reference. One of ``causes``, ids of
-    hypotheses, may be named in the place of a culprit. ``untouched`` has the first part of a training in the environment's packages.
+    hypotheses, may be named in the place of a culprit. ``why`` says why a pair cannot be trained,
+    ``untouched`` has the first part of a training in the environment's packages.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Case:
     edits: tuple[Mapping[str, str], ...] = ()
     forward: bool = False
     causes: tuple[str, ...] = ()
+    why: str = ""
     untouched: bool = False
     recorded: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

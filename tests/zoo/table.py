@@ -2,12 +2,17 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from align_hooks.comparison.verdict import Verdict
 from zoo.cases import CASES
-from zoo.grade import OF_ADVICE, WAYS, Grade, rates
+from zoo.commits import CASES as CASES_OF_COMMITS
+from zoo.gates import GATES
+from zoo.grade import OF_ADVICE, OF_COMMITS, WAYS, Grade, rates
 
 PRECISIONS = ("float32", "bfloat16")
 HEIGHT, OF_TELEPHONE = 900, 844
@@ -150,6 +155,59 @@ def pages() -> str:
     return "\n".join([*lines, "", said]) + "\n"
 
 
+def commits() -> str:
+    """How well each way does on real faults, what other gates let through, and each pair."""
+    rows = [{**row, "ways": {way: grade_of(facts) for way, facts in row["ways"].items()}} for row in read_commits()]
+    trained = [row for row in rows if row["ways"]["defaults"].verdict != "not trained"]
+    lines = head("judged by", *FOUND)
+    for way, description in OF_COMMITS.items():
+        rate = rates([row["ways"][way] for row in trained])
+        numbers = [f"{rate[key]} of {rate['faults']}" for key in ("detected", "placed", "culprit")]
+        lines.append(f"| {description} | {' | '.join(numbers)} | {rate['flagged']} of {rate['honest']} |")
+    lines += ["", *head("gate", "real faults that it lets through", "honest pairs that it refuses")]
+    faults, honest = ([row for row in trained if row["ways"]["defaults"].honest is kind] for kind in (False, True))
+    for name, (description, _) in GATES.items():
+        let, refused = ([row["gates"][name] for row in of_kind if row["gates"][name] is not None] for of_kind in (faults, honest))
+        lines.append(f"| {description} | {let.count(True)} of {len(let)} | {refused.count(False)} of {len(refused)} |")
+    let = [row["ways"]["defaults"].verdict == Verdict.ALIGNED.text for row in faults]
+    flagged = [row["ways"]["defaults"].detected for row in honest]
+    lines.append(f"| `compare`, everything recorded | {let.count(True)} of {len(let)} | {flagged.count(True)} of {len(flagged)} |")
+    seconds = sorted(row["seconds"]["train"] + row["seconds"]["judge"] for row in trained)
+    judged = sorted(row["seconds"]["judge"] for row in trained)
+    middle, most = len(seconds) // 2, -1 - len(seconds) // 10
+    said = f"From the two trees to the verdict a pair takes {seconds[middle]:.0f} seconds ({seconds[most]:.0f} in nine of ten),"
+    lines += ["", said, f"of which the three comparisons take {judged[middle]:.1f} ({judged[most]:.1f})."]
+    columns = ("commit", "what it mended", "must be blamed", "blamed", "named", "norms alone", "logs", "gates that let it through")
+    lines += ["", *head(*columns), *map(line_of_commit, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def read_commits() -> list[dict[str, Any]]:
+    """The rows that ``commits.py`` keeps."""
+    rows: list[dict[str, Any]] = json.loads((RESULTS / "commits.json").read_text(encoding="utf-8"))
+    return rows
+
+
+def grade_of(facts: Mapping[str, Any]) -> Grade:
+    """A grade as it was kept."""
+    return Grade(**{**facts, "named": tuple(facts["named"])})
+
+
+def line_of_commit(row: Mapping[str, Any]) -> str:
+    """One pair."""
+    grade, case = row["ways"]["defaults"], CASES_OF_COMMITS[row["name"]]
+    address = f"https://github.com/{case.repository}/commit/{case.commit}"
+    commit = f"[`{case.commit[:8]}`]({address})" if case.commit else "a switch"
+    if grade.verdict == "not trained":
+        return f"| {commit} | {case.title} | {grade.expected or 'nothing'} | not trained: {case.why or grade.note} | | | | |"
+    blamed = grade.stage if grade.detected else grade.verdict
+    mark = "" if grade.good else " **✗**"
+    named = ", ".join(grade.named[:1]) if grade.detected else ""
+    passed = ", ".join(name for name, passes in row["gates"].items() if passes and not grade.honest)
+    others = " | ".join(how_far(row["ways"][way]) for way in ("norms", "logs"))
+    return f"| {commit} | {case.title} | {grade.expected or 'nothing'} | {blamed}{mark} | {named} | {others} | {passed} |"
+
+
 if __name__ == "__main__":
-    tables = {made.__name__: made for made in (families, followed, points, opinions, depth, pages)}
+    tables = {made.__name__: made for made in (commits, families, followed, points, opinions, depth, pages)}
     print(tables[sys.argv[1]]() if sys.argv[1:] else table(), end="")
