@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import yaml
 from checklist.exercises import flags, keys
 from real import frameworks
 from real.advice import long
+from zoo import dumped
 from zoo import run as zoo
 from zoo.case import Case, Flags, Reference
 from zoo.gates import HEAD, let_through
@@ -83,7 +85,7 @@ def named(name: str, made: Reference) -> str:
 CASES = {name: case(name, row) for file in FILES for name, row in yaml.safe_load(file.read_text(encoding="utf-8")).items()}
 
 
-def judged(case: Case, where: Path) -> dict[str, Any]:
+def judged(case: Case, where: Path, *, msprobe: bool = False) -> dict[str, Any]:
     """Train what is not there of a pair and judge it: grades by way, gates by name, and the seconds that training and comparing took."""
     began = time.monotonic()
     try:
@@ -96,21 +98,31 @@ def judged(case: Case, where: Path) -> dict[str, Any]:
         return {"ways": {way: Grade(case.name, case.kind, "not trained", case.stage, note=why) for way in OF_COMMITS}}
     trained = time.monotonic()
     ways = grades_of_commit(case, reference, candidate)
-    seconds = {"train": round(trained - began, 1), "judge": round(time.monotonic() - trained, 1)}
-    return {"ways": ways, "gates": let_through(reference, candidate), "seconds": seconds}
+    seconds = {"train": kept_seconds(candidate.parent, trained - began), "judge": round(time.monotonic() - trained, 1)}
+    word = dumped.worst(case, REFERENCES[case.reference], reference, where) if msprobe else None
+    return {"ways": ways, "gates": let_through(reference, candidate, word), "seconds": seconds}
+
+
+def kept_seconds(where: Path, spent: float) -> float:
+    """How long it took to train a pair, the first time: its runs are kept."""
+    file = where / "seconds"
+    if not file.exists():
+        file.write_text(f"{spent:.1f}")
+    return float(file.read_text())
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """The exit code is 1 where a fault was missed or an honest change accused, with everything recorded."""
     parser = zoo.asking(__doc__, "rows of the files of commits/; all unless named", "the grades")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--msprobe", action="store_true", help="train each side of one rank once more under msprobe, and ask it too")
     options = parser.parse_args(list(arguments) if arguments is not None else None)
     where = options.where.resolve() / "commits"
     zoo.corpus_in(where)
     cases = [CASES[name] for name in options.names] or list(CASES.values())
     rows: dict[str, Any] = {}
     with ThreadPoolExecutor(options.workers) as pool:
-        for one, found in zip(cases, pool.map(lambda one: judged(one, where), cases), strict=True):
+        for one, found in zip(cases, pool.map(partial(judged, where=where, msprobe=options.msprobe), cases), strict=True):
             print(found["ways"]["defaults"].line, flush=True)
             rows[one.name] = {"name": one.name, **found, "ways": {way: asdict(grade) for way, grade in found["ways"].items()}}
     if options.keep or not options.names:

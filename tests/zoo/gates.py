@@ -48,7 +48,14 @@ GATES: dict[str, tuple[str, Callable[[Run, Run], bool | None]]] = {
 }
 
 
-def let_through(reference: Path, candidate: Path) -> dict[str, bool | None]:
-    """What each gate says of a pair."""
+OF_MSPROBE = {"msprobe": "msprobe's comparison of the first step: no error", "msprobe_strict": "the same: no error and no warning"}
+NAMES = {name: description for name, (description, _) in GATES.items()} | OF_MSPROBE
+
+
+def let_through(reference: Path, candidate: Path, word: str | None) -> dict[str, bool | None]:
+    """What each gate says of a pair; ``word`` is msprobe's for the worst value, None where it was not asked."""
     runs = open_run(reference), open_run(candidate)
-    return {name: gate(*runs) for name, (_, gate) in GATES.items()}
+    of_msprobe = (
+        {"msprobe": None, "msprobe_strict": None} if word is None else {"msprobe": word != "error", "msprobe_strict": word == "pass"}
+    )
+    return {name: gate(*runs) for name, (_, gate) in GATES.items()} | of_msprobe

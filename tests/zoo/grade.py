@@ -11,6 +11,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
+from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert
 from align_hooks.messages import rendered
 from align_hooks.record.reader import Run
@@ -121,12 +122,20 @@ def grades_of_commit(case: Case, reference: Path, candidate: Path) -> dict[str, 
     """A pair judged in every way of :data:`OF_COMMITS`."""
     runs = open_run(reference), open_run(candidate)
     bare = [WithNorms(*parts_of(run)) for run in runs]
-    found = {"defaults": grade(case, compare(*runs)), "norms": grade(case, compare(*bare))}
+    found = {"defaults": grade_or_refused(case, *runs), "norms": grade_or_refused(case, *bare)}
     with TemporaryDirectory() as folder:
         logs = [Path(folder, side) for side in ("reference", "candidate")]
         for run, log in zip((reference, candidate), logs, strict=True):
             convert(run.parent / "log", log)
-        return {**found, "logs": grade(case, compare(*map(open_run, logs)))}
+        return {**found, "logs": grade_or_refused(case, *map(open_run, logs))}
+
+
+def grade_or_refused(case: Case, reference: Run, candidate: Run) -> Grade:
+    """What a comparison says of a pair, or why it does not compare it, which finds nothing."""
+    try:
+        return grade(case, compare(reference, candidate))
+    except RecordError as error:
+        return Grade(case.name, case.kind, "refused", case.stage, note=str(error))
 
 
 def parts_of(run: Run) -> list[object]:

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from align_hooks.comparison.verdict import Verdict
 from zoo.cases import CASES
 from zoo.commits import CASES as CASES_OF_COMMITS
-from zoo.gates import GATES
+from zoo.gates import NAMES
 from zoo.grade import OF_ADVICE, OF_COMMITS, WAYS, Grade, rates
 
 PRECISIONS = ("float32", "bfloat16")
@@ -166,7 +166,7 @@ def commits() -> str:
         lines.append(f"| {description} | {' | '.join(numbers)} | {rate['flagged']} of {rate['honest']} |")
     lines += ["", *head("gate", "real faults that it lets through", "honest pairs that it refuses")]
     faults, honest = ([row for row in trained if row["ways"]["defaults"].honest is kind] for kind in (False, True))
-    for name, (description, _) in GATES.items():
+    for name, description in NAMES.items():
         let, refused = ([row["gates"][name] for row in of_kind if row["gates"][name] is not None] for of_kind in (faults, honest))
         lines.append(f"| {description} | {let.count(True)} of {len(let)} | {refused.count(False)} of {len(refused)} |")
     let = [row["ways"]["defaults"].verdict == Verdict.ALIGNED.text for row in faults]
