@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.diagnosis.symptom import first_symptom
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.stage_result import StageResult, first_different
+from align_hooks.comparison.stage_result import StageResult
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Side, message
 from align_hooks.process.storage import is_remote
@@ -162,8 +163,8 @@ def updates_to_inject(pair: Pair, stages: Sequence[StageResult]) -> list[int]:
 
 
 def first_apart(stages: Sequence[StageResult]) -> int | None:
-    """Return the first step that differs in the first stage that does; None where nothing differs, or no step is known."""
-    result = first_different(stages)
+    """Return the first step that differs in the stage that differs first in training; None where nothing differs, or no step is known."""
+    result = first_symptom(stages, None)
     steps = [finding.step for finding in result.beyond if finding.step is not None] if result is not None else []
     return min(steps, default=None)
 

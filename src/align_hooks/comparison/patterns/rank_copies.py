@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from align_hooks.comparison.finding import Pattern
+from align_hooks.comparison.finding import Pattern, Words
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.patterns.sharding import AXES, CLOSE
-from align_hooks.comparison.settings.recorded import listed
+from align_hooks.comparison.settings.recorded import HyperParameter, listed
 from align_hooks.comparison.stage_result import FaultLocation
-from align_hooks.messages import Argument, Message, Side, all_of, message
+from align_hooks.messages import Argument, Message, Side, all_of, message, sentences
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind
 from align_hooks.record.reader import Run
 
@@ -37,7 +37,7 @@ OF_NORMS = (
     ContradictionKind.COUNTED_ALONE,
 )
 """Contradictions of norms, which follow from gradients that are not shared."""
-Explained: TypeAlias = tuple[Message, Pattern | None, FaultLocation]
+Explained: TypeAlias = tuple[Words, Pattern | None, FaultLocation]
 """What a self-check found, with its pattern and where that fault is."""
 
 
@@ -100,7 +100,20 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
         "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
         "names": listed([*dict.fromkeys(each.name for each in alike)]),
     }
-    return message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers), pattern, place
+    words = message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers)
+    return sentences(words, other_groups(run, first) if place is FaultLocation.OPTIMIZER else None), pattern, place
+
+
+def other_groups(run: Run, copies: Contradiction) -> Message | None:
+    """Say with which rates or decays two ranks update their copies of a tensor; None where these are alike or not on record."""
+    ranks = [rank for rank in (copies.first.rank, copies.second.rank) if rank is not None]
+    groups = [group for rank in ranks for group in run.manifests[rank].groups or () if copies.name in group.parameters]
+    for name in ("learning_rate", "weight_decay") if len(groups) == 2 else ():
+        ours, theirs = (getattr(group, name) for group in groups)
+        if ours is not None and theirs is not None and ours != theirs:
+            setting = HyperParameter(name)
+            return message("rank_copies.other_groups", setting=setting, rank=ranks[0], odd=ranks[1], reference=ours, other=theirs)
+    return None
 
 
 def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
