@@ -101,18 +101,18 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
         "names": listed([*dict.fromkeys(each.name for each in alike)]),
     }
     words = message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers)
-    return sentences(words, other_groups(run, first) if place is FaultLocation.OPTIMIZER else None), pattern, place
+    groups = other_groups(run, first.name) if place is FaultLocation.OPTIMIZER else None
+    return sentences(words, groups) if groups is not None else words, pattern, place
 
 
-def other_groups(run: Run, copies: Contradiction) -> Message | None:
-    """Say with which rates or decays two ranks update their copies of a tensor; None where these are alike or not on record."""
-    ranks = [rank for rank in (copies.first.rank, copies.second.rank) if rank is not None]
-    groups = [group for rank in ranks for group in run.manifests[rank].groups or () if copies.name in group.parameters]
-    for name in ("learning_rate", "weight_decay") if len(groups) == 2 else ():
-        ours, theirs = (getattr(group, name) for group in groups)
-        if ours is not None and theirs is not None and ours != theirs:
-            setting = HyperParameter(name)
-            return message("rank_copies.other_groups", setting=setting, rank=ranks[0], odd=ranks[1], reference=ours, other=theirs)
+def other_groups(run: Run, name: str) -> Message | None:
+    """Say that the groups that ranks put a tensor into have other rates or decays; None where these are alike or not on record."""
+    optimizer = run.facts.optimizer
+    groups = [group for group in optimizer.groups if name in group.parameters] if optimizer is not None else []
+    for setting in (HyperParameter.LEARNING_RATE, HyperParameter.WEIGHT_DECAY):
+        values = {value for group in groups if (value := getattr(group, setting.value)) is not None}
+        if len(values) > 1:
+            return message("rank_copies.other_groups", setting=setting, values=all_of(*sorted(values)))
     return None
 
 

@@ -190,9 +190,10 @@ def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: F
         parts = [(rank, shard) for rank, shard in shards if shard.name == name and shard.counted and shard.elements]
         if len(parts) < 2:
             continue
-        errors = [distances(part(ours, shard), part(theirs, shard))[0] ** 2 for _, shard in parts]
-        if 0 < sum(errors) < math.inf and max(errors) >= 0.999 * sum(errors):
-            rank, shard = parts[errors.index(max(errors))]
+        measured = [distances(part(ours, shard), part(theirs, shard)) for _, shard in parts]
+        wrong = [index for index, (error, size, _) in enumerate(measured) if not error <= (finding.limit or 0.0) * size]
+        if len(wrong) == 1 and math.isfinite(measured[wrong[0]][0]):
+            rank, shard = parts[wrong[0]]
             empty = not part(whole, shard).any()
             return message(
                 "sharding.rank_holds_the_error_and_zeros" if empty else "sharding.rank_holds_the_error",

@@ -10,6 +10,7 @@ from align_hooks.comparison.finding import Finding, Metric, at_step, limit_ratio
 from align_hooks.comparison.findings import WORST, judged, kept_indices
 from align_hooks.comparison.metrics.limits import CLIPPING
 from align_hooks.comparison.metrics.measures import relative_difference
+from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
@@ -43,7 +44,7 @@ def clipping(context: ComparisonContext) -> StageResult:
     if not numbers:
         return StageResult(clipping, Status.NOT_COMPARED, message("clipping.no_norm"))
     short = message("steps.count", count=len(context.pair.rows))
-    result = judged(clipping, summary, [_finding(*number) for number in numbers[:2]], short)
+    result = judged(clipping, summary, [_finding(*number, limit=first_limit(context.pair)) for number in numbers[:2]], short)
     if result.status is not Status.SAME:
         return result
     free = [number for number in numbers if not context.is_banded(number[1])]
@@ -52,6 +53,19 @@ def clipping(context: ComparisonContext) -> StageResult:
     return drifting(context, clipping, summary, [], [_finding(*free[index]) for index in kept_indices(excesses, lost)], short)
 
 
-def _finding(name: str, step: int, reference: float, candidate: float, error: float) -> Finding:
+def first_limit(pair: Pair) -> float:
+    """Return how far the norms of one step's gradients on equal weights may differ: as gradients may, and as far as each framework's own
+    rounding is known to move its norm."""
+    checks = [run.self_check for run in pair.runs if run.manifests]
+    if len(checks) < len(pair.runs) or not all(check.steps for check in checks):
+        return CLIPPING
+    return min(CLIPPING, pair.limits.gradient + ROUNDED * sum(check.inexact for check in checks))
+
+
+ROUNDED = 2.0
+"""Times the largest known rounding of a framework's norm."""
+
+
+def _finding(name: str, step: int, reference: float, candidate: float, error: float, limit: float = CLIPPING) -> Finding:
     kind = Metric(name)
-    return Finding(at_step(kind, step), reference, candidate, error, CLIPPING, step=step, quantity=kind)
+    return Finding(at_step(kind, step), reference, candidate, error, limit, step=step, quantity=kind)

@@ -8,6 +8,7 @@ from align_hooks.comparison.diagnosis.suspects import OF_UPDATES
 from align_hooks.comparison.finding import Pattern, Term
 from align_hooks.comparison.settings.recorded import HyperParameter
 from align_hooks.comparison.stage_result import FaultLocation
+from align_hooks.comparison.stages import registry
 
 NORM = (FaultLocation.CLIPPING, FaultLocation.SELF_CHECK)
 CONFIGURATION, OPTIMIZER = (FaultLocation.CONFIGURATION,), (FaultLocation.OPTIMIZER,)
@@ -17,7 +18,6 @@ NAMED = (
     Hypothesis("rate_schedule", CONFIGURATION, settings=("learning rate", HyperParameter.LEARNING_RATE)),
     Hypothesis("moments_emptied", OPTIMIZER, patterns=(Pattern.MOMENTS_EMPTIED,), advice=read_or_mend),
     Hypothesis("norm_miscounts", NORM, patterns=(Pattern.NORM_MISCOUNTS,), source="field; zoo of commits", advice=mend_norm),
-    Hypothesis("clipped_apart", NORM, patterns=(Pattern.CLIPPED_APART,), source="Megatron-LM abf10f85", advice=mend_cause),
     Hypothesis("gradients_not_cleared", OF_UPDATES, patterns=(Pattern.GRADIENTS_KEPT,), source="field", advice=read_or_mend),
     Hypothesis("bias_of_experts", OPTIMIZER, patterns=(Pattern.BIAS_MOVED,), settings=BIAS, advice=mend_cause),
     Hypothesis("update_count", OPTIMIZER, settings=(Term.COUNT,)),
@@ -35,6 +35,13 @@ def other_decay(fault: Fault) -> bool:
     """Weight decay differs, for some parameters."""
     first = next(iter(fault.seen.first.beyond), None)
     return first is not None and first.name == HyperParameter.WEIGHT_DECAY and bool(first.names)
+
+
+@Hypothesis("clipped_apart", NORM, source="Megatron-LM abf10f85", advice=mend_cause).by(Grounds.PATTERN)
+def clipped_apart(fault: Fault) -> bool:
+    """One side's updates are clipped by norms of groups."""
+    updates = fault.seen.stages.get(registry.weights_after_update)
+    return updates is not None and any(finding.pattern is Pattern.CLIPPED_APART for finding in updates.findings)
 
 
 @Hypothesis("own_optimizer", OF_UPDATES).by(Grounds.PATTERN)
