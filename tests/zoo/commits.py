@@ -8,6 +8,7 @@ arguments, which draw random numbers; with its batches altered; of another famil
 ``environment`` are variables of both sides.
 """
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import yaml
 
+from align_hooks.errors import RecordError
 from checklist.exercises import flags, keys
 from real import frameworks
 from real.advice import long
@@ -91,13 +93,15 @@ def judged(case: Case, where: Path) -> dict[str, Any]:
             make(case, tree, where)
         reference = zoo.train_references(where, {}, [case], REFERENCES)[case.reference]
         candidate = zoo.train(case, reference, where, {})
-    except AssertionError as error:
-        why = str(error).strip().splitlines()[-1][:200]
-        return {"ways": {way: Grade(case.name, case.kind, "not trained", case.stage, note=why) for way in OF_COMMITS}}
-    trained = time.monotonic()
-    ways = grades_of_commit(case, reference, candidate)
-    seconds = {"train": round(trained - began, 1), "judge": round(time.monotonic() - trained, 1)}
-    return {"ways": ways, "gates": let_through(reference, candidate), "seconds": seconds}
+        trained = time.monotonic()
+        ways, gates = grades_of_commit(case, reference, candidate), let_through(reference, candidate)
+    except (AssertionError, RecordError) as error:
+        verdict = "refused" if isinstance(error, RecordError) else "not trained"
+        lines = str(error).strip().splitlines()
+        why = next((line for line in reversed(lines) if re.match(r"\[rank\d+\]: \w+Error", line)), lines[-1])
+        why = why.replace(f"{where}/", "")[:200]
+        return {"ways": {way: Grade(case.name, case.kind, verdict, case.stage, note=why) for way in OF_COMMITS}}
+    return {"ways": ways, "gates": gates, "seconds": {"train": round(trained - began, 1), "judge": round(time.monotonic() - trained, 1)}}
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
