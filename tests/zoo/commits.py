@@ -8,6 +8,7 @@ arguments, which draw random numbers; with its batches altered; of another famil
 ``environment`` are variables of both sides.
 """
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -94,8 +95,9 @@ def judged(case: Case, where: Path, *, msprobe: bool = False) -> dict[str, Any]:
         reference = zoo.train_references(where, {}, [case], REFERENCES)[case.reference]
         candidate = zoo.train(case, reference, where, {})
     except AssertionError as error:
-        why = str(error).strip().splitlines()[-1][:200]
-        return {"ways": {way: Grade(case.name, case.kind, "not trained", case.stage, note=why) for way in OF_COMMITS}}
+        lines = str(error).strip().splitlines()
+        why = next((line for line in reversed(lines) if re.match(r"\[rank\d+\]: \w+Error", line)), lines[-1]).replace(f"{where}/", "")
+        return {"ways": {way: Grade(case.name, case.kind, "not trained", case.stage, note=why[:200]) for way in OF_COMMITS}}
     trained = time.monotonic()
     ways = grades_of_commit(case, reference, candidate)
     seconds = {"train": kept_seconds(candidate.parent, trained - began), "judge": round(time.monotonic() - trained, 1)}

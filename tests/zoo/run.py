@@ -5,6 +5,7 @@ of those that are named, are kept beside this file; ``table.py`` makes the table
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -107,9 +108,13 @@ def start(side: Case | Reference, where: Path, tree: Path | None, change: Flags,
         given["environment"]["PYTHONPATH"] = str(tree)
         given |= {"script": tree / "pretrain_gpt.py"} if (tree / "pretrain_gpt.py").exists() else {}
     if side.side == MEGATRON:
-        return frameworks.megatron(where, family=side.family, change=change, ranks=side.ranks, **given)
-    trainer = frameworks.pynative if side.side == PYNATIVE else frameworks.mindformers
-    return trainer(where, family=side.family, change=side.change, **given)
+        done = frameworks.megatron(where, family=side.family, change=change, ranks=side.ranks, **given)
+    else:
+        trainer = frameworks.pynative if side.side == PYNATIVE else frameworks.mindformers
+        done = trainer(where, family=side.family, change=side.change, **given)
+    if done.code and "RUN" in given:
+        shutil.rmtree(given["RUN"], ignore_errors=True)  # else it were taken for one that is there
+    return done
 
 
 def planted(case: Case) -> dict[str, object]:
