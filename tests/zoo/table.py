@@ -158,7 +158,7 @@ def pages() -> str:
 def commits() -> str:
     """How well each way does on real faults, what other gates let through, and each pair."""
     rows = [{**row, "ways": {way: grade_of(facts) for way, facts in row["ways"].items()}} for row in read_commits()]
-    trained = [row for row in rows if row["ways"]["defaults"].verdict != "not trained"]
+    trained = [row for row in rows if not CASES_OF_COMMITS[row["name"]].why]
     lines = head("judged by", *FOUND)
     for way, description in OF_COMMITS.items():
         rate = rates([row["ways"][way] for row in trained])
@@ -198,8 +198,8 @@ def line_of_commit(row: Mapping[str, Any]) -> str:
     grade, case = row["ways"]["defaults"], CASES_OF_COMMITS[row["name"]]
     address = f"https://github.com/{case.repository}/commit/{case.commit}"
     commit = f"[`{case.commit[:8]}`]({address})" if case.commit else "a switch"
-    if grade.verdict == "not trained":
-        return f"| {commit} | {case.title} | {grade.expected or 'nothing'} | not trained: {case.why or grade.note} | | | | |"
+    if case.why:
+        return f"| {commit} | {case.title} | {grade.expected} | not counted: {case.why} | | | | |"
     blamed = grade.stage if grade.detected else grade.verdict
     mark = "" if grade.good else " **✗**"
     named = ", ".join(grade.named[:1]) if grade.detected else ""
