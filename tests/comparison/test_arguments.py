@@ -14,6 +14,7 @@ from align_hooks.comparison.diagnosis.hypothesis import Fault, likeliest
 from align_hooks.comparison.diagnosis.observations import Observations
 from align_hooks.comparison.diagnosis.suspects import suspects
 from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.settings.arguments import LATENT as LATENT_SETTING
 from align_hooks.comparison.settings.recorded import argument_settings, hyper_parameters, model_settings
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.stages.gradients import gradients
@@ -97,10 +98,10 @@ PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
     "prediction": (megatron(PREDICTING, **MTP), mindformers(PREDICTING, mtp_loss_factor=0.1), ["mtp_loss_scaling_factor"]),
     "the same prediction": (megatron(PREDICTING, **MTP), mindformers(PREDICTING, **MTP), []),
     "prediction that is not told": (megatron(PREDICTING, **MTP), mindformers(PREDICTING), []),
-    "latent": (megatron(LATENT), mindformers(LATENT), ["rotary_scaling_factor, mscale"]),
+    "latent": (megatron(LATENT), mindformers(LATENT), [LATENT_SETTING]),
     "latent, not scaled": (megatron(LATENT), mindformers(LATENT, rotary_scaling_factor=1.0), []),
     "latent, of no weight": (megatron(LATENT, rotary_scaling_factor=40), mindformers(LATENT, mscale=0), []),
-    "latent, stretched": (megatron(YARN), mindformers(YARN), ["rotary_scaling_factor, mscale"]),
+    "latent, stretched": (megatron(YARN), mindformers(YARN), [LATENT_SETTING]),
     "latent, no side scaled": (megatron(YARN), megatron(YARN), []),
     "no arguments on record": (megatron(LATENT), Facts(side="ms", model=LATENT), []),
 }

@@ -184,7 +184,10 @@ def read_or_mend(now: Situation) -> Advice:
 
 
 def mend(now: Situation) -> Advice:
-    """Return that what is suspected is to be mended, where the candidate can be recorded from the reference."""
+    """Return that what is suspected is to be mended, where the candidate can be recorded from the reference; or read on both sides, where
+    nothing says which is wrong."""
+    if now.blame is not None and now.blame.side_is_open:
+        return Advice(message("next.read_both", suspect=now.suspect))
     return Advice(message("next.mend", suspect=now.suspect), AGAIN) if now.is_replayable else store()
 
 

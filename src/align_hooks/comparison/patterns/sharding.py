@@ -51,6 +51,7 @@ class Divisor(Enum):
     EXPERT_PARALLEL_RANKS = "expert-parallel ranks"
     DATA_AND_CONTEXT_PARALLEL_RANKS = "data- and context-parallel ranks"
     MICRO_BATCHES = "micro-batches"
+    ROWS_OF_A_MICRO_BATCH = "rows of a micro-batch"
     LOSS_SCALE = "loss scale"
     TOKENS_A_STEP = "tokens a step"
     TOKENS_A_MICRO_BATCH = "tokens a micro-batch"
@@ -173,6 +174,7 @@ def own_numbers(run: Run) -> dict[Divisor, float]:
         Divisor.EXPERT_PARALLEL_RANKS: ep,
         Divisor.DATA_AND_CONTEXT_PARALLEL_RANKS: dp * cp if min(dp, cp) > 1 else 1,
         Divisor.MICRO_BATCHES: dp * parts if min(dp, parts) > 1 else 1,
+        Divisor.ROWS_OF_A_MICRO_BATCH: micro or 1,
     }
     if run.rows:
         tokens = run.rows[0].valid_tokens or 1

@@ -187,10 +187,9 @@ def latent_scale(facts: Facts) -> object:
     return scale * scale
 
 
+LATENT = "rotary_scaling_factor, mscale (MindFormers) or mscale_all_dim (Megatron-LM)"
 ARGUMENTS = (
-    ComparedSetting(
-        "rotary_scaling_factor, mscale", Phase.FORWARD, lambda facts: "kv_lora_rank" in facts.model, latent_scale, latent_stretch
-    ),
+    ComparedSetting(LATENT, Phase.FORWARD, lambda facts: "kv_lora_rank" in facts.model, latent_scale, latent_stretch),
     ComparedSetting("moe_aux_loss_coeff", Phase.BACKWARD, has_experts, coefficient),
     ComparedSetting("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, own_balancing),
     ComparedSetting("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),

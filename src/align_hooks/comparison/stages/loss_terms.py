@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, at_step
 from align_hooks.comparison.findings import judged, steps_text
+from align_hooks.comparison.patterns.sharding import origin
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message
@@ -34,4 +37,8 @@ def loss_terms(context: ComparisonContext) -> StageResult | None:
     if not findings:
         return StageResult(loss_terms, Status.NOT_COMPARED, message("loss_terms.none"))
     summary = message("loss_terms.compared", steps=steps_text([ours.step for ours, _ in exact]))
-    return judged(loss_terms, summary, findings, message("steps.count", count=len(exact)))
+    result = judged(loss_terms, summary, findings, message("steps.count", count=len(exact)))
+    wrong = result.beyond[0] if result.status is Status.DIFFERENT and result.beyond else None
+    if wrong is None or wrong.scale is None or (source := origin(wrong.scale, pair.runs)) is None:
+        return result
+    return replace(result, differs=message("loss_terms.scaled", what=wrong.what, factor=wrong.scale, origin=source))

@@ -64,6 +64,19 @@ def not_restored(fault: Fault) -> bool:
     return fault.seen.first.stage is registry.state
 
 
+@Hypothesis("initial_draws", WEIGHTS, source="Megatron-LM 1113758d and 08c37719").by(Grounds.EXTENT)
+def initial_draws(fault: Fault) -> bool:
+    """Initial weights are as far apart as independent draws of one spread, and neither side loaded them."""
+    loaded = any(run.facts.settings.get("load_weights") for run in fault.seen.pair.runs)
+    errors = [finding.error for finding in fault.seen.first.beyond if finding.error is not None]
+    drawn = sum(abs(error - 2**0.5) < INDEPENDENT for error in errors)
+    return fault.seen.first.stage is registry.initial_weights and not loaded and len(errors) > 1 and drawn > MOST_DRAWN * len(errors)
+
+
+INDEPENDENT, MOST_DRAWN = 0.1, 0.8
+"""How far an error of independent draws is from the root of 2, and the part of the tensors that differ which have it."""
+
+
 @Hypothesis("micro_batch_leaves", STATE, outranks=("step_leaves",)).by(Grounds.TOKENS)
 def micro_batch_leaves(fault: Fault) -> bool:
     """Token losses differ in all micro-batches but the first ones."""
