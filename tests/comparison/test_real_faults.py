@@ -1,0 +1,162 @@
+"""What faults of public histories taught, each on runs made by hand: a row of ``tests/zoo/commits`` shows each for real."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from align_hooks import open_run
+from align_hooks.comparison.finding import Finding, Metric
+from align_hooks.comparison.patterns.sharding import explanation
+from align_hooks.comparison.pipeline import compare
+from align_hooks.comparison.stage_result import FaultLocation, Status
+from align_hooks.comparison.verdict import Verdict
+from align_hooks.messages import Message, Side
+from align_hooks.record.format.terms import AUXILIARY, Z_LOSS
+from comparison.conftest import Compared, asking, stage
+from sharded import Grid, Model, write
+from synthetic import ROUTERS, STEPS, Synthetic, routed, tensors
+from worded import arguments, ids
+
+VALUES = np.random.default_rng(5).standard_normal((2, 8, 4)).astype(np.float32)
+ARGUMENTS = {"lr": "0.001", "min_lr": "0.0", "lr_decay_style": "linear", "train_iters": "3", "hidden_size": "64"}
+
+
+def with_experts(values: np.ndarray | None) -> Synthetic:
+    """A run that recorded its choices of experts, and what experts put out where that is given."""
+    run = deepcopy(routed("routing"))
+    if values is not None:
+        run.settings |= {"activations": "0"}
+        run.activations = {0: {router.removesuffix(".gate"): values for router in ROUTERS}}
+    return run
+
+
+def chosen_otherwise(run: Synthetic) -> Synthetic:
+    """All tokens of the first step on record as given to the experts that they were not given to."""
+    for router in ROUTERS:
+        run.routing[0][router] = (run.routing[0][router] + 2) % 4
+    return run
+
+
+@pytest.mark.parametrize(("values", "refuted"), [(VALUES, True), (None, False)])
+def test_choices_that_the_experts_outputs_refute_accuse_nobody(compared: Compared, values: np.ndarray | None, refuted: bool) -> None:
+    found = compared(chosen_otherwise(with_experts(values)), against=with_experts(values))
+    assert (found.verdict is Verdict.ALIGNED) == refuted
+    assert stage(found, "routing").status is (Status.NOT_COMPARED if refuted else Status.DIFFERENT)
+    assert ("routing.refuted" in ids(stage(found, "routing").summary)) == refuted
+
+
+def masked(row: int, *, lost: bool) -> Synthetic:
+    """A run of micro-batches of one row; no token of a row of step 1 counts, and the step's objective may be NaN."""
+    run = asking(Synthetic(), weights="0", optimizer_state="none")
+    for scalars in run.rows:
+        scalars["learning_rate"] = 0.0  # so that all steps have the weights of the first
+    run.micro_batches = [1] * len(run.batches[0]["loss_mask"])
+    run.batches[1]["loss_mask"][row] = 0
+    if lost:
+        run.rows[1]["objective_loss"] = float("nan")
+    return run
+
+
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_loss_divided_by_no_token_is_told_with_its_micro_batch(compared: Compared, row: int) -> None:
+    found = compared(masked(row, lost=True), against=masked(row, lost=False))
+    assert (found.blame.place, found.blame.causes) == (FaultLocation.NORMALISATION, ("divided_by_nothing",))
+    told = arguments("later_losses.divided_by_nothing", found.headline)
+    assert (told["side"], told["number"], told["rank"]) == (Side.CANDIDATE, row, 0)
+
+
+def test_a_loss_that_is_lost_with_tokens_in_every_micro_batch_is_no_such_thing(compared: Compared) -> None:
+    candidate = masked(0, lost=True)
+    candidate.batches[1]["loss_mask"][0, 0] = 1
+    reference = masked(0, lost=False)
+    reference.batches[1]["loss_mask"][0, 0] = 1
+    assert "later_losses.divided_by_nothing" not in ids(compared(candidate, against=reference).headline)
+
+
+def resumed(rates: list[float], told: dict[str, str]) -> Synthetic:
+    """The last two of three steps, with these rates."""
+    run = Synthetic(facts={"arguments": told})
+    run.rows = run.rows[1:]
+    for kind in (run.batches, run.gradients, run.norms):
+        kind.pop(0, None)
+    for row, rate in zip(run.rows, rates, strict=True):
+        row["learning_rate"] = rate
+    return asking(run, weights="none", optimizer_state="none")
+
+
+@pytest.mark.parametrize(
+    ("rates", "changed", "stands"),
+    [([2e-3, 2e-3], {}, True), ([2e-3, 1.5e-3], {}, False), ([2e-3, 2e-3], {"lr_decay_style": "constant"}, False)],
+)
+def test_a_rate_that_stands_still_behind_a_resumption_is_state(
+    compared: Compared, rates: list[float], changed: dict[str, str], stands: bool
+) -> None:
+    reference = Synthetic(facts={"arguments": ARGUMENTS})
+    for row, rate in zip(reference.rows, (3e-3, 2e-3, 1e-3), strict=True):
+        row["learning_rate"] = rate
+    found = compared(resumed(rates, ARGUMENTS | changed), against=asking(reference, weights="none", optimizer_state="none"))
+    place, cause = (FaultLocation.STATE, "rate_stands") if stands else (FaultLocation.CONFIGURATION, "rate_schedule")
+    assert (found.blame.place, found.blame.causes) == (place, (cause,))
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "headline", "cause"),
+    [
+        (AUXILIARY, 2.0, "loss_terms.scaled", "auxiliary_loss"),
+        (AUXILIARY, 1.37, "differs.finding", "auxiliary_loss"),
+        (Z_LOSS, 2.0, "loss_terms.scaled", "z_loss"),
+    ],
+)
+def test_a_term_of_the_loss_is_named_with_the_number_that_it_is_off_by(
+    compared: Compared, name: str, factor: float, headline: str, cause: str
+) -> None:
+    runs = [routed(), routed()]
+    for run, by in zip(runs, (1.0, factor), strict=True):
+        run.facts["training"] = {"compute_type": "float32", "global_batch_size": 2 * 2, "micro_batch_size": 2}
+        for row in run.rows:
+            row["terms"] = {name: 0.01 * by}
+    found = compared(runs[1], against=runs[0])
+    assert found.blame.causes == (cause,)
+    assert (headline in ids(found.headline)) == (headline == "loss_terms.scaled")
+
+
+@pytest.mark.parametrize(("seed", "causes"), [(101, ("initial_draws",)), (100, ())])
+def test_independent_draws_of_initial_weights_are_told(compared: Compared, seed: int, causes: tuple[str, ...]) -> None:
+    candidate = Synthetic(weights={0: tensors(seed)})
+    candidate.weights[0]["lm_head.weight"] = candidate.weights[0]["lm_head.weight"] * np.float32(1.001)
+    found = compared(candidate)
+    assert (found.blame.place, found.blame.causes) == (FaultLocation.WEIGHTS, causes)
+
+
+def test_weights_that_were_loaded_are_no_draws(compared: Compared) -> None:
+    candidate = Synthetic(weights={0: tensors(101)})
+    candidate.settings |= {"load_weights": "elsewhere"}
+    assert compared(candidate).blame.causes == ()
+
+
+@pytest.mark.parametrize(("others", "id"), [(1.0, "sharding.experts_scaled_by_own_number"), (1.1, None)])
+def test_a_factor_of_experts_alone_is_told(tmp_path: Path, others: float, id: str | None) -> None:
+    runs = [write(tmp_path / name, Grid(dp=2), Model().tensors(1)) for name in ("reference", "candidate")]
+    scales = {f"model.layers.0.mlp.experts.{number}.up_proj.weight": 2.0 for number in range(2)} | {"lm_head.weight": others}
+    findings = [Finding(name, error=abs(by - 1), limit=1e-5, scale=by, direction=0.0, name=name) for name, by in scales.items()]
+    told, _ = explanation((open_run(runs[0]), open_run(runs[1])), Metric.LOCAL_NORMS, STEPS, findings)
+    assert (told.id if isinstance(told, Message) else None) == id
+
+
+def spoiled(*parts: tuple[int, float]) -> Callable[[int, str, np.ndarray], np.ndarray]:
+    """What bends a tensor's parts on some ranks."""
+    by = dict(parts)
+    return lambda rank, name, part: part * np.float32(by.get(rank, 1.0)) if name == "model.layers.1.mlp.down_proj.weight" else part
+
+
+@pytest.mark.parametrize(("bend", "named"), [(spoiled((1, 1.5)), True), (spoiled((0, 1.001), (1, 1.5)), False)])
+def test_a_rank_holds_an_error_only_where_the_others_parts_agree(tmp_path: Path, bend: Any, named: bool) -> None:
+    gradients = Model().tensors(1)
+    reference, candidate = write(tmp_path / "a", Grid(), gradients), write(tmp_path / "b", Grid(tp=2), gradients, bend=bend)
+    found = compare(open_run(reference), open_run(candidate))
+    assert found.verdict is Verdict.DIVERGED
+    assert any(id.startswith("sharding.rank_holds") for stage in found.stages for id in ids(stage.summary)) == named
