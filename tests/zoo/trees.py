@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from filelock import FileLock
+
 from real import frameworks
 from zoo.case import MEGATRON, Case
 
@@ -36,16 +38,19 @@ def names(name: str, case: Case) -> tuple[str, str]:
 def make(case: Case, tree: str, where: Path) -> None:
     """Make a folder that one side of a row trains in, where it is not there."""
     folder = where / "trees" / tree
-    if not tree or folder.exists():
+    if not tree:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    making = folder.with_name(f"{tree}.making")
-    shutil.rmtree(making, ignore_errors=True)
-    if tree.startswith(case.commit or "-"):
-        unpack(case.repository, tree, making)
-    else:
-        alter(installed(case.side), case.edits if tree == case.name else (), making)
-    making.rename(folder)
+    with FileLock(folder.with_name(f"{tree}.lock")):  # several rows may ask for it at once
+        if folder.exists():
+            return
+        making = folder.with_name(f"{tree}.making")
+        shutil.rmtree(making, ignore_errors=True)
+        if tree.startswith(case.commit or "-"):
+            unpack(case.repository, tree, making)
+        else:
+            alter(installed(case.side), case.edits if tree == case.name else (), making)
+        making.rename(folder)
 
 
 def alter(installed: Iterable[Path], edits: Iterable[Mapping[str, str]], folder: Path) -> None:
