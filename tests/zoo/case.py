@@ -45,7 +45,8 @@ class Case:
     ``commit`` of ``repository`` mended a fault, or claims to change nothing. The candidate trains in ``tree``, where ``edits`` of the
     package have taken it back, or else in its parent; ``forward`` where they make it, for the reference. One of ``causes``, ids of
     hypotheses, may be named in the place of a culprit. ``why`` says why a pair is not counted: it cannot be trained, or its fault not be
-    reached. ``untouched`` has the first part of a training in the environment's packages.
+    reached. ``report`` is where a fault without a commit was reported. ``untouched`` has the first part of a training in the environment's
+    packages.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Case:
     forward: bool = False
     causes: tuple[str, ...] = ()
     why: str = ""
+    report: str = ""
     untouched: bool = False
     recorded: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -197,7 +197,7 @@ def line_of_commit(row: Mapping[str, Any]) -> str:
     """One pair."""
     grade, case = row["ways"]["defaults"], CASES_OF_COMMITS[row["name"]]
     address = f"https://github.com/{case.repository}/commit/{case.commit}"
-    commit = f"[`{case.commit[:8]}`]({address})" if case.commit else "a switch"
+    commit = f"[`{case.commit[:8]}`]({address})" if case.commit else f"[open]({case.report})" if case.report else "a switch"
     if case.why:
         return f"| {commit} | {case.title} | {grade.expected} | not counted: {case.why} | | | | |"
     blamed = grade.stage if grade.detected else grade.verdict

@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
@@ -109,3 +110,9 @@ def unpack(repository: str, revision: str, folder: Path) -> None:
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
+    # its helpers of data sets, which Megatron compiles itself where no installed ones are found
+    path = os.pathsep.join([str(Path(sys.executable).parent), f"{sys.base_prefix}/bin", os.environ["PATH"]])  # python3, python3-config
+    command = ("make", "--directory", str(folder / "megatron" / "core" / "datasets"))
+    made = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise NotApplied(f"{revision}: its helpers of data sets do not compile: {made.stderr[-200:]}")
