@@ -12,7 +12,7 @@ POINTS ?= 10000
 INPUTS ?= 100000
 SEED ?= 1
 
-.PHONY: gpu follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers matrix-mindspeed install-check patches setup lock clean
+.PHONY: gpu commits follow docs storage scale benchmark demo test faults fuzz browser pages slow layouts lint unit zoo matrix matrix-megatron matrix-mindformers matrix-mindspeed install-check patches setup lock clean
 
 demo: $(READY) $(TRAINER:pynative=$(PYNATIVE))  ## record a Megatron run, replay it in MindFormers, compare them (a minute once installed); or FAMILY=qwen3, of launch/families, or TRAINER=pynative
 	$(if $(TRAINER),PYTHONPATH=$(CURDIR)/$(PYNATIVE)) $(BIN)/python launch/demo.py build/demo$(FAMILY:%=_%)$(TRAINER:%=_%) "$(FAMILY)" $(TRAINER)
@@ -75,6 +75,10 @@ zoo: $(READY)  ## every planted misalignment and every honest difference: the ta
 	$(BIN)/python tests/zoo/table.py points
 	$(BIN)/python tests/zoo/table.py opinions
 	$(BIN)/python tests/zoo/table.py depth
+
+commits: $(READY)  ## real faults of public histories: the first tables of docs/zoo.md; MEGATRON_LM_CLONE names a clone (two hours)
+	-$(BIN)/python -W ignore tests/zoo/commits.py --workers $(WORKERS) --msprobe
+	$(BIN)/python tests/zoo/table.py commits
 
 pages: $(READY)  ## every fault of the zoo as a page in Chromium: where its culprit stands, and the pictures of docs/report.md
 	-$(BIN)/python -W ignore tests/zoo/pages.py
