@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.data.empty_micro_batch import divided_by_nothing
 from align_hooks.comparison.finding import Pattern, Words, at_step
 from align_hooks.comparison.findings import contradicted_by, judged, losses
-from align_hooks.comparison.patterns.empty_micro_batch import divided_by_nothing
 from align_hooks.comparison.patterns.sharding import objective_alone
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
+from align_hooks.comparison.data.empty_micro_batch import divided_by_nothing
 from align_hooks.comparison.finding import Metric, Pattern
 from align_hooks.comparison.findings import StepDistance, from_step, worse_loss, worst_findings
-from align_hooks.comparison.patterns.empty_micro_batch import divided_by_nothing
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
