@@ -34,11 +34,12 @@ def clipped_apart(run: Run, record: OnRecord) -> Sequence[ClippedGroup]:
     """Return the groups of a run's first checked update, the one of fewest tensors first; none where it was clipped by one norm, in another
     way, or where moments or norms are not on record."""
     update = record.evidence.updates[0]
-    if not record.clip_grad or len(update.after) < 3 or (len(update.before) < 3 and update.count > 1):
+    if not record.clip_grad or not update.coefficient or len(update.after) < 3 or (len(update.before) < 3 and update.count > 1):
         return ()
-    if update.step not in run.local_norm_steps():
+    norms = run.local_norms(update.step) if update.step in run.local_norm_steps() else {}
+    if not norms.keys() >= {*record.evidence.names}:
         return ()
-    coefficients, norms = coefficients_of(record.evidence, update, record.settings.beta1), run.local_norms(update.step)
+    coefficients = coefficients_of(record.evidence, update, record.settings.beta1)
     order = np.argsort(coefficients)[: np.isfinite(coefficients).sum()]
     edges = np.flatnonzero(np.diff(coefficients[order]) > CLOSE * coefficients[order][1:]) + 1
     groups = []
@@ -57,7 +58,7 @@ def by_own_norms(run: Run, record: OnRecord, groups: Sequence[ClippedGroup]) -> 
     evidence, limit = record.evidence, record.clip_grad or math.inf
     updates = []
     for update in evidence.updates:
-        if update.step in run.local_norm_steps():
+        if update.coefficient and update.step in run.local_norm_steps():
             norms, factors = run.local_norms(update.step), np.ones(len(evidence.names))
             for group in groups:
                 own = min(1.0, limit / (norm_of(norms, group.names) + 1e-6))
