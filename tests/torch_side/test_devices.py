@@ -169,11 +169,14 @@ def test_what_balances_experts_is_unknown_where_graphs_replay_them(args: dict[st
     monkeypatch.setattr(step_hook, "num_micro_batches", lambda: 1)
     seen: list[str] = []
     monkeypatch.setattr(terms, "joined", lambda session, name, wrapped, *given: seen.append(name))
-    terms.auxiliary(None, lambda *given: None, None, (), {})  # type: ignore[arg-type,func-returns-value]
+    session: Any = SimpleNamespace(current=SimpleNamespace(in_z_loss=False))
+    terms.auxiliary(session, lambda *given: None, None, (), {})
+    terms.z_loss(session, lambda *given: terms.auxiliary(session, lambda *given: None, None, (), {}), None, (), {})
     place = dict.fromkeys(("dp_size", "cp_size", "pp_size"), 1) | {"tp": 0}
     ended = step_hook.EndedStep(SimpleNamespace(place=place), 0, {"term auxiliary": 0.5}, {}, skipped=False, seconds=0.0)  # type: ignore[arg-type]
     graphed = args in GRAPHS
-    assert (seen, ended.terms(8)) == (([], None) if graphed else (["auxiliary"], {"auxiliary": 0.5}))
+    assert (seen, ended.terms(8)) == (([], None) if graphed else (["auxiliary", "router_z_loss"], {"auxiliary": 0.5}))
+    assert not session.current.in_z_loss
     known.num_experts = None
     assert not routing.are_captured()
 
