@@ -58,7 +58,8 @@ class WithNorms(Sketched):
 @dataclass(frozen=True)
 class Grade:
     """One pair: what should be blamed and what was. ``named`` are the first culprits that the comparison names. ``point`` is the point at
-    which it says that the error comes about, and ``pointed`` whether that is right, None where no point can show the fault."""
+    which it says that the error comes about, and ``pointed`` whether that is right, None where no point can show the fault. ``step`` is the
+    first that shows what decided, None where that has no step."""
 
     name: str
     kind: str
@@ -70,6 +71,7 @@ class Grade:
     note: str = ""
     point: str = ""
     pointed: bool | None = None
+    step: int | None = None
 
     @property
     def honest(self) -> bool:
@@ -152,7 +154,9 @@ def grade(case: Case, comparison: ComparisonResult) -> Grade:
     culprit = culprit or bool(blame and {*blame.causes[: case.among]} & {*case.causes})
     point, right = origin(comparison), POINTS.get(case.name)
     pointed = None if right is None else any(fnmatchcase(point, pattern) for pattern in right)
-    return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit, point=point, pointed=pointed)
+    shown = [finding.step for finding in first.beyond if finding.step is not None] if first is not None else []
+    step = min(shown, default=None)
+    return Grade(case.name, case.kind, comparison.verdict.text, case.stage, stage, named, culprit, point=point, pointed=pointed, step=step)
 
 
 def origin(comparison: ComparisonResult) -> str:

@@ -177,7 +177,17 @@ def commits() -> str:
     middle, most = len(seconds) // 2, -1 - len(seconds) // 10
     said = f"From the two trees to the verdict a pair takes {seconds[middle]:.0f} seconds ({seconds[most]:.0f} in nine of ten),"
     lines += ["", said, f"of which the three comparisons take {judged[middle]:.1f} ({judged[most]:.1f})."]
-    columns = ("commit", "what it mended", "must be blamed", "blamed", "named", "norms alone", "logs", "gates that let it through")
+    columns = (
+        "commit",
+        "what it mended",
+        "must be blamed",
+        "blamed",
+        "at step",
+        "named",
+        "norms alone",
+        "logs",
+        "gates that let it through",
+    )
     lines += ["", *head(*columns), *map(line_of_commit, rows)]
     return "\n".join(lines) + "\n"
 
@@ -199,13 +209,14 @@ def line_of_commit(row: Mapping[str, Any]) -> str:
     address = f"https://github.com/{case.repository}/commit/{case.commit}"
     commit = f"[`{case.commit[:8]}`]({address})" if case.commit else f"[open]({case.report})" if case.report else "a switch"
     if case.why:
-        return f"| {commit} | {case.title} | {grade.expected} | not counted: {case.why} | | | | |"
+        return f"| {commit} | {case.title} | {grade.expected} | not counted: {case.why} | | | | | |"
     blamed = grade.stage if grade.detected else grade.verdict
     mark = "" if grade.good else " **✗**"
     named = ", ".join(grade.named[:1]) if grade.detected else ""
     passed = ", ".join(name for name, passes in row["gates"].items() if passes and not grade.honest)
     others = " | ".join(how_far(row["ways"][way]) for way in ("norms", "logs"))
-    return f"| {commit} | {case.title} | {grade.expected or 'nothing'} | {blamed}{mark} | {named} | {others} | {passed} |"
+    step = grade.step if grade.detected and grade.step is not None else ""
+    return f"| {commit} | {case.title} | {grade.expected or 'nothing'} | {blamed}{mark} | {step} | {named} | {others} | {passed} |"
 
 
 if __name__ == "__main__":
