@@ -408,6 +408,7 @@ REASONS: dict[str, Callable[[Synthetic], Any]] = {
     "formula.groups_differ": lambda run: run.optimizer["groups"][1].update(betas=[0.8, 0.9]),
     "formula.not_by_parameter": lambda run: [row.update(learning_rate=[1e-3] * 7) for row in run.rows],
     **{f"formula.{name}": partial(with_argument, name) for name in BESIDE_FORMULA},
+    "formula.weight_decay_incr_style": lambda run: run.facts.update(arguments={"weight_decay_incr_style": "linear"}),
     "formula.not_finite": lambda run: run.gradients[1][NORM].fill(np.nan),
 }
 

@@ -101,6 +101,8 @@ def rows_of_updates(run: Run, partner: Run, optimizer: OptimizerFacts, *, candid
     """Return the numbers of the updates that can be checked, or why none can. A candidate's that are unknown are the reference's."""
     if beside := [name for name in BESIDE_FORMULA if (run.facts.arguments or {}).get(name) == "True"]:
         return message(f"formula.{beside[0]}")
+    if (run.facts.arguments or {}).get("weight_decay_incr_style") not in (None, "None", "constant"):
+        return message("formula.weight_decay_incr_style")
     rows = {row.step: row for row in run.rows}
     expected = {row.step: row for row in partner.rows} if candidate else {}
     found = []
