@@ -17,8 +17,10 @@ WORDS = ("pass", "warning", "error")
 
 
 def worst(case: Case, reference: Reference, recorded: Path, where: Path) -> str | None:
-    """msprobe's word for the worst value of the first step; None for runs of several ranks, of a checkpoint, or of MindFormers."""
-    if case.side != MEGATRON or case.ranks is not None or case.earlier is not None:
+    """msprobe's word for the worst value of the first step; None for runs of several ranks, of a checkpoint, of a tree's own script, or of
+    MindFormers."""
+    of_tree = bool(case.commit) and not case.edits
+    if case.side != MEGATRON or case.ranks is not None or case.earlier is not None or of_tree:
         return None
     fed = zoo.fed_to(case, recorded, where / case.name)
     own = {"LOAD_WEIGHTS": recorded} if reference.start else {}
