@@ -23,9 +23,9 @@ def divided_by_nothing(context: ComparisonContext, findings: Sequence[Finding]) 
     index = lost.index(True)
     batch = context.batches(first.step)[index]
     counted: dict[tuple[int, int], float] = {}
-    if batch.loss_mask is None or batch.token_losses is None:
+    if batch.loss_mask is None or batch.token_losses is None or batch.loss_mask.shape != batch.token_losses.shape:
         return None
-    for row, owner in enumerate(owners(batch)):
+    for row, owner in enumerate(owners(batch)[: len(batch.loss_mask)]):
         counted[owner] = counted.get(owner, 0.0) + float(batch.loss_mask[row].sum())
         if not all(map(math.isfinite, batch.token_losses[row].ravel().tolist())):
             return None

@@ -95,7 +95,11 @@ def training_command(run: Run) -> str | None:
 
 def can_be_without_draws(run: Run) -> bool:
     """Return whether arguments of the command on record say what draws random numbers."""
-    return run.facts.side == "torch" and bool(run.facts.arguments) and training_command(run) is not None
+    command = training_command(run) if run.facts.side == "torch" and run.facts.arguments else None
+    try:
+        return command is not None and bool(undrawn(command))
+    except ValueError:  # a quotation that was cut
+        return False
 
 
 def undrawn(command: str) -> str:
