@@ -1,0 +1,57 @@
+"""What a rehearsal and a record need of releases of Megatron-LM before 0.17, on the installed one with what these lack taken from it."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("megatron.core")
+
+from megatron.core.extensions import transformer_engine  # noqa: E402
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear  # noqa: E402
+from megatron.core.transformer import multi_latent_attention  # noqa: E402
+from megatron.core.transformer.moe import moe_utils  # noqa: E402
+
+from align_hooks.process.ranks import Launch  # noqa: E402
+from align_hooks.settings import Settings  # noqa: E402
+from align_hooks.torch_side import rehearsal  # noqa: E402
+from align_hooks.torch_side.session import TorchSession  # noqa: E402
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[TorchSession]:  # undone before what a test takes away comes back
+    session = TorchSession("torch", Settings(device="cpu"), Launch())
+    yield session
+    session.patch_log.undo()
+
+
+def test_a_router_chooses_without_transformer_engine(session: TorchSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(moe_utils, "te_general_gemm")
+    inputs, weight = torch.randn(3, 4, requires_grad=True), torch.randn(2, 4, requires_grad=True)
+    given = inputs, weight, None, torch.float32
+    with pytest.raises(NameError, match="te_general_gemm"):
+        moe_utils.router_gating_linear(*given)
+    rehearsal.install_router(session, moe_utils)
+    assert session.overrides == []
+    made = moe_utils.router_gating_linear(*given)
+    assert torch.equal(made, inputs @ weight.T)
+    made.sum().backward()
+    assert torch.equal(weight.grad, inputs.sum(0).detach().expand(2, 4))
+    assert [change["what"] for change in session.overrides] == ["router"]
+
+
+def test_a_router_that_has_its_product_is_left_alone(session: TorchSession) -> None:
+    rehearsal.install_router(session, moe_utils)
+    rehearsal.install_router(session, SimpleNamespace())  # 0.12
+    assert not session.patch_log.journal
+
+
+def test_megatrons_own_projection_is_not_taken_for_transformer_engines(session: TorchSession) -> None:
+    """Latent attention of 0.14 to 0.16 imports the class and gives a projection of it arguments that no other has."""
+    rehearsal.install_engine(session, transformer_engine)
+    assert ColumnParallelLinear not in [transformer_engine.TELinear]
+    older = SimpleNamespace(TELinear=transformer_engine.TELinear, Linear=None)
+    for attention in (older, SimpleNamespace(), multi_latent_attention):  # in 0.12 it has neither name
+        rehearsal.install_latent(session, attention)
+    assert (older.Linear, multi_latent_attention.Linear) == (None, transformer_engine.TELinear)
