@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
 
+from megatron.core import parallel_state  # noqa: E402
 from megatron.core.extensions import transformer_engine  # noqa: E402
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear  # noqa: E402
 from megatron.core.transformer import multi_latent_attention  # noqa: E402
@@ -16,6 +17,7 @@ from megatron.core.transformer.moe import moe_utils  # noqa: E402
 from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
 from align_hooks.torch_side import rehearsal  # noqa: E402
+from align_hooks.torch_side.place import SINGLE_RANK, place  # noqa: E402
 from align_hooks.torch_side.session import TorchSession  # noqa: E402
 
 
@@ -55,3 +57,21 @@ def test_megatrons_own_projection_is_not_taken_for_transformer_engines(session: 
     for attention in (older, SimpleNamespace(), multi_latent_attention):  # in 0.12 it has neither name
         rehearsal.install_latent(session, attention)
     assert (older.Linear, multi_latent_attention.Linear) == (None, transformer_engine.TELinear)
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    yield
+    parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_place_needs_no_function_that_training_does_not_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> int:
+        return False.size()  # type: ignore[attr-defined, no-any-return]
+
+    monkeypatch.setattr(parallel_state, "get_expert_data_parallel_world_size", broken)
+    assert place() == SINGLE_RANK
