@@ -1,5 +1,6 @@
 """What a rehearsal and a record need of releases of Megatron-LM before 0.17, on the installed one with what these lack taken from it."""
 
+import ast
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from megatron.core.transformer.moe import moe_utils  # noqa: E402
 
 from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
-from align_hooks.torch_side import rehearsal  # noqa: E402
+from align_hooks.torch_side import rehearsal, sequence_sums  # noqa: E402
 from align_hooks.torch_side.place import SINGLE_RANK, place  # noqa: E402
 from align_hooks.torch_side.session import TorchSession  # noqa: E402
 
@@ -75,3 +76,28 @@ def test_a_place_needs_no_function_that_training_does_not_call(monkeypatch: pyte
 
     monkeypatch.setattr(parallel_state, "get_expert_data_parallel_world_size", broken)
     assert place() == SINGLE_RANK
+
+
+SCHEDULES = {
+    "0.12": ("output_tensor *= parallel_state.get_context_parallel_world_size()", "loss_scale / num_microbatches", (True, False)),
+    "0.13": ("output_tensor /= num_microbatches", "loss_scale / num_microbatches", (False, False)),
+    "0.16": ("output_tensor /= num_microbatches", "loss_scale * cp_group_size / num_microbatches", (False, True)),
+}
+"""Release to two lines of its schedule, and whether it expects a sum over the ranks of a sequence and scales the balancing term."""
+
+
+@pytest.mark.parametrize("release", SCHEDULES)
+def test_what_a_schedule_scales_is_read_from_its_code(release: str) -> None:
+    of_tokens, scale, expected = SCHEDULES[release]
+    code = ast.parse(
+        "if len(outputs) == 3:\n"
+        f"    if not config.calculate_per_token_loss:\n        {of_tokens}\n"
+        "else:\n    output_tensor *= cp_group_size\n"
+        f"MoEAuxLossAutoScaler.set_loss_scale({scale})\n"
+        "MTPLossAutoScaler.set_loss_scale(loss_scale * cp_group_size)"
+    )
+    assert (sequence_sums.is_summed(code), sequence_sums.is_scaled(code)) == expected
+
+
+def test_the_installed_schedule_is_read() -> None:
+    assert (sequence_sums.IS_SUMMED, sequence_sums.IS_SCALED) == (False, True)

@@ -7,7 +7,7 @@ the parameter table made here. All refusals by the built objects happen here, be
 import functools
 
 import torch
-from packaging.version import Version
+from megatron.core import utils
 
 from align_hooks._version import __version__
 from align_hooks.errors import RefusedRun
@@ -88,7 +88,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
             install_main_weights(chunk)
     if session.replay is not None:
         form = form_of(args)
-        if form is DocumentForm.PACKED and Version(installed_version("megatron-core")) < Version("0.19"):
+        if form is DocumentForm.PACKED and not hasattr(utils, "flatten_batch_for_packed_sequences"):  # whose form ours is
             raise RefusedRun(
                 f"{PREFIX}REPLAY_BATCHES: packed samples are replayed into Megatron 0.19 alone; use it, or train without packing"
             )
