@@ -182,11 +182,12 @@ def test_what_a_version_lacks_counts_as_what_it_computes() -> None:
         ({"max_position_embeddings": 128, "rope_type": "yarn"}, 128),  # 0.12 and 0.13
         ({"max_position_embeddings": 128}, 128),  # the first of 0.12.0rc0
         ({"max_position_embeddings": 128, "rope_type": "rope"}, None),
+        ({"max_position_embeddings": 128, "rope_type": "yarn", "rotary_scaling_factor": 1.0}, None),
     ],
 )
 def test_positions_of_latent_attention_are_those_that_a_version_computes(own: dict[str, object], expected: int | None) -> None:
-    numbers = dict.fromkeys(("rotary_scaling_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"), 1.0)
-    built = gpt(multi_latent_attention=True, q_lora_rank=None, **numbers, **own)
+    numbers = dict.fromkeys(("rotary_scaling_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"), 4.0)
+    built = gpt(multi_latent_attention=True, q_lora_rank=None, **(numbers | own))
     scaling = decoder(built, DIMS, SimpleNamespace()).rope_scaling
     assert (scaling and scaling["original_max_position_embeddings"]) == expected
 

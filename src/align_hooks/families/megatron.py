@@ -301,8 +301,10 @@ def latent(config: Any) -> dict[str, object] | None:
     return {"q_lora_rank": config.q_lora_rank or None, **sizes, "v_head_dim": getattr(config, "v_head_dim", None)}
 
 
-def yarn(config: Any, positions: int) -> dict[str, object]:
+def yarn(config: Any, positions: int) -> dict[str, object] | None:
     """Return YaRN's ``rope_scaling`` of ``config.json`` for latent attention; ``positions`` is the original length."""
+    if config.rotary_scaling_factor == 1:  # changes no frequency and no score, whatever the other numbers are
+        return None
     numbers = {name: float(getattr(config, name)) for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
     factor = {"factor": float(config.rotary_scaling_factor), "original_max_position_embeddings": int(positions)}
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}
