@@ -9,15 +9,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
 
-from megatron.core import parallel_state  # noqa: E402
+from megatron.core import parallel_state, utils  # noqa: E402
 from megatron.core.extensions import transformer_engine  # noqa: E402
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear  # noqa: E402
 from megatron.core.transformer import multi_latent_attention  # noqa: E402
 from megatron.core.transformer.moe import moe_utils  # noqa: E402
 
+from align_hooks.errors import RefusedRun  # noqa: E402
 from align_hooks.process.ranks import Launch  # noqa: E402
+from align_hooks.replay.batches import DocumentForm  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
 from align_hooks.torch_side import rehearsal, sequence_sums  # noqa: E402
+from align_hooks.torch_side.hooks import data  # noqa: E402
 from align_hooks.torch_side.place import SINGLE_RANK, place  # noqa: E402
 from align_hooks.torch_side.session import TorchSession  # noqa: E402
 
@@ -76,6 +79,15 @@ def test_a_place_needs_no_function_that_training_does_not_call(monkeypatch: pyte
 
     monkeypatch.setattr(parallel_state, "get_expert_data_parallel_world_size", broken)
     assert place() == SINGLE_RANK
+
+
+def test_packed_samples_are_refused_where_scripts_do_not_read_their_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in DocumentForm:
+        data.refuse_unread(form)
+    monkeypatch.delattr(utils, "flatten_batch_for_packed_sequences")
+    data.refuse_unread(DocumentForm.MASK)
+    with pytest.raises(RefusedRun, match="packed samples are replayed into"):
+        data.refuse_unread(DocumentForm.PACKED)
 
 
 SCHEDULES = {
