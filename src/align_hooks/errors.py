@@ -7,6 +7,7 @@ None derives from ImportError or OSError, which frameworks catch around imports 
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 LONG = 200
@@ -26,6 +27,12 @@ def in_a_line(error: BaseException) -> str:
     except Exception:  # the class is a framework's, whose __str__ may fail
         text = []
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def with_origin(error: BaseException) -> str:
+    """Return :func:`in_a_line`, and the file, line and function that raised the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{in_a_line(error)} ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else in_a_line(error)
 
 
 def printable(text: str) -> str:

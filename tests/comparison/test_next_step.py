@@ -24,8 +24,10 @@ from align_hooks.comparison.stages.gradients import gradients
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import rendered
 from align_hooks.messages.progress import silent
+from align_hooks.quantities.weights import NEAREST, NO_FAMILY
 from align_hooks.settings import PREFIX, Settings
 from comparison.conftest import HONEST, Compared, asking
+from comparison.test_points import run as with_points
 from synthetic import HONEST_SKETCHED, Synthetic, scalars_only
 from worded import ids
 
@@ -79,6 +81,15 @@ def test_the_paths_of_the_pair_are_filled_in(compared: Compared, candidate: Synt
     reference, again = (re.search(r"ALIGN_HOOKS_RUN=(\S+)", line)[1] for line in (ours, theirs))
     assert judge == f"align-hooks compare {reference} {again}"
     assert all("ALIGN_HOOKS_ACTIVATIONS=0 " in line and "@0 " in line for line in (ours, theirs))
+
+
+def test_advice_in_the_place_of_arbitrate_says_why(compared: Compared) -> None:
+    """Which side is wrong is not known, so that who mends the candidate may mend the right one."""
+    reference, candidate = with_points(), negated(with_points())
+    assert ids(compared(candidate, against=reference).next)[0] == "next.third_opinion"
+    reference.model = candidate.model = {NO_FAMILY: ["activation is odd"], NEAREST: "Llama"}
+    said = rendered(compared(candidate, against=reference).next).splitlines()[0]
+    assert said.startswith("mend ") and said.endswith("the reference's model was not recognised as a Llama: activation is odd")
 
 
 def test_a_side_is_recorded_again_as_it_was(compared: Compared, candidate: Synthetic) -> None:

@@ -184,7 +184,7 @@ def test_where_more_may_be_said_only_what_is_said_counts(end: str, tmp_path: Pat
     assert "q_proj" not in line
 
 
-@pytest.mark.parametrize(("version", "rows"), [("0.17.1", (1001, 23)), ("0.18.0", (1000, 24)), ("0.19.2", (1000, 24))])
+@pytest.mark.parametrize(("version", "rows"), [("0.17.1", (1001, 23)), ("0.18.0rc0", (1000, 24)), ("0.18.0", (1000, 24))])
 def test_null_tokenizer_counted_the_end_of_a_document_apart(version: str, rows: tuple[int, int], tmp_path: Path) -> None:
     whole = described(ARGS, PADDED[ARGS], where=tmp_path, megatron=version).whole
     assert (whole["lm_head.weight"][0], whole["lm_head.weight#padding"][0]) == rows

@@ -18,7 +18,8 @@ from align_hooks.families import registry
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.family import NUMBERS, Decoder, Family, RoutingConfig, rows_of, size_of
 from align_hooks.families.gpt_oss import GPT_OSS
-from align_hooks.families.megatron import BESIDE_CONFIGURATION, PLAIN, ROUTER, base_of, function_name, normalised
+from align_hooks.families.megatron import BESIDE_CONFIGURATION, LATER, PLAIN, ROUTER, base_of, decoder, function_name, misfits, normalised
+from align_hooks.families.mixtral import MIXTRAL
 from align_hooks.families.qwen3 import QWEN3
 from align_hooks.names.blocks import Dims
 from align_hooks.names.stacks import slots, stacked, stacked_names
@@ -163,6 +164,32 @@ def test_a_built_model_is_of_the_family_that_it_says_or_is_told_by_what_the_near
 ) -> None:
     family, misfits = registry.nearest(gpt(**changes), SimpleNamespace(**args))
     assert (family.name, misfits) == (name, wrong)
+
+
+def test_what_a_version_lacks_counts_as_what_it_computes() -> None:
+    """0.12.0rc0 has no block of its own for a layer, and no product of a token with its weights before an expert."""
+    older = gpt(num_moe_experts=8)
+    for name in LATER:
+        delattr(older.config, name)
+    assert registry.nearest(older, SimpleNamespace()) == (MIXTRAL, [])
+    assert "softmax_type is vanilla, not learnable" in misfits(GPT_OSS, older, SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"original_max_position_embeddings": 4096, "max_position_embeddings": 128, "rope_type": "yarn"}, 4096),
+        ({"max_position_embeddings": 128, "rope_type": "yarn"}, 128),  # 0.12 and 0.13
+        ({"max_position_embeddings": 128}, 128),  # the first of 0.12.0rc0
+        ({"max_position_embeddings": 128, "rope_type": "rope"}, None),
+        ({"max_position_embeddings": 128, "rope_type": "yarn", "rotary_scaling_factor": 1.0}, None),
+    ],
+)
+def test_positions_of_latent_attention_are_those_that_a_version_computes(own: dict[str, object], expected: int | None) -> None:
+    numbers = dict.fromkeys(("rotary_scaling_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"), 4.0)
+    built = gpt(multi_latent_attention=True, q_lora_rank=None, **(numbers | own))
+    scaling = decoder(built, DIMS, SimpleNamespace()).rope_scaling
+    assert (scaling and scaling["original_max_position_embeddings"]) == expected
 
 
 def with_norms(*widths: int) -> SimpleNamespace:

@@ -4,18 +4,21 @@
 ``VERSION@wheel``, unpacks the wheel beside our ``pretrain_gpt.py``, as no wheel holds one), trains its ``pretrain_gpt.py``
 on the CPU three times (a witness with recording off, the witness with everything recorded, and the script itself on the
 weights and batches of a run of ``launch/pretrain_gpt.py``) and, of every release, on two ranks in three layouts, of 0.12 in
-four, compares, prints a Markdown row and writes ``results/megatron-CELL.json``. The fed runs have another seed than the
-rest, so that they would have other weights and batches of their own. Run it with the project's own Python; a cell that needs
-another gets its own virtual environment in ``build/matrix``: ``VERSION@3.10`` asks for another than the row ``VERSION`` has.
-Exit code 0 only where every cell came out as ``CELLS`` says.
+four (of a cell ``VERSION:FAMILY`` by another family's arguments, on one rank), compares, prints a Markdown row and writes
+``results/megatron-CELL.json``. The fed runs have another seed than the rest, so that they would have other weights and batches
+of their own. Run it with the project's own Python; a cell that needs another gets its own virtual environment in
+``build/matrix``: ``VERSION@3.10`` asks for another than the row ``VERSION`` has. Exit code 0 only where every cell came out as
+``CELLS`` says.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +27,7 @@ from interpreter import environment, versions
 from proof import conclude, is_bitwise, is_whole, judge, overridden, prove_rows, unproven
 from reference import pretrain
 from table import Result
-from training import BUILD, EVERYTHING, STEPS, WITNESSES
+from training import BUILD, EVERYTHING, LAUNCH, STEPS, WITNESSES
 
 from align_hooks import open_run
 
@@ -58,12 +61,14 @@ class Cell:
 
     python: str = "3.12"
     packages: tuple[str, ...] = ()
-    change: Mapping[str, str] = field(default_factory=dict)
+    change: Mapping[str, str | None] = field(default_factory=dict)
     layouts: Layouts = field(default_factory=lambda: LAYOUTS)
     wheel: bool = False
     commit: str = ""
     """Of the main branch, for a version that is not released."""
     gap: str = ""
+    family: str = "llama"
+    """Whose arguments it trains: of another than this on one rank."""
 
 
 OURS = "3.12"
@@ -95,6 +100,10 @@ OF_A_TAG = ("pretrain_gpt.py", "gpt_builders.py", "model_provider.py")
 PYTHONS = ("3.10", "3.11", "3.12")
 UNRELEASED = {"0.20.0@main": "d98e8a64ddf34856e74b24714e3bedb2f5a39553"}
 """Cells of the main branch, and the commit that was tried."""
+LATENT = "deepseek_v3"
+"""The family beside Llama: latent attention, experts, and dense layers before these."""
+WITHOUT_ROPE_TYPE = {"--rope-type": None}
+"""Up to 0.13 there is no such argument: latent attention has YaRN, which by its default factor 1 turns as plain positions do."""
 GAPS = {
     **dict.fromkeys(("0.18.2@3.10", "0.18.2@3.11", "0.19.0@3.10", "0.19.0@3.11"), "cannot import name 'override' from 'typing'"),
     "0.17.1@wheel": "No module named 'megatron.legacy'",
@@ -114,6 +123,9 @@ def _cells() -> dict[str, Cell]:
     cells |= {name: Cell(commit=commit) for name, commit in UNRELEASED.items()}
     for version in WHEELS:
         cells[f"{version}@wheel"] = Cell(change=EOD_APART if version < "0.18" else {}, wheel=True, gap=GAPS.get(f"{version}@wheel", ""))
+    for version in LAST:
+        of_family = RELEASES[version].change | (WITHOUT_ROPE_TYPE if version < "0.14" else {})
+        cells[f"{version}:{LATENT}"] = Cell(change=of_family, layouts={}, family=LATENT)
     return cells
 
 
@@ -123,7 +135,7 @@ CELLS = _cells()
 
 def prove(name: str, repository: str, reference: Path) -> Result:
     """The result of one cell; what did not work out is its gap."""
-    result = unproven("megatron", name.partition("@")[0], CELLS[name].python, name)
+    result = unproven("megatron", re.split("[:@]", name)[0], CELLS[name].python, name)
     try:
         train_and_judge(name, repository, reference, result)
     except Failed as reason:
@@ -133,16 +145,19 @@ def prove(name: str, repository: str, reference: Path) -> Result:
 
 def train_and_judge(name: str, repository: str, reference: Path, result: Result) -> None:
     """Fill ``result`` as far as things go; raises Failed at the first that does not."""
-    cell, where, corpus = CELLS[name], BUILD / name, reference.parent / "corpus"
+    cell, where, corpus = CELLS[name], BUILD / name.replace(":", "_"), reference.parent / "corpus"
+    if cell.family != "llama":
+        reference = reference_of(cell.family, corpus)
     python = environment(cell.python, cell.packages, BUILD / f"python{cell.python}")
     source = obtained(result["version"], repository, where / "checkout", wheel=cell.wheel, commit=cell.commit)
     before = digests(source)
     result["packages"] = versions(python, NUMBERS) | ({} if cell.wheel else {"Megatron-LM": git(source, "rev-parse", "HEAD")})
     script = source / "pretrain_gpt.py"
     for run, variables in (("plain", {}), ("recorded", EVERYTHING | {"RUN": where / "recorded" / "run"})):
-        pretrain(python, where / run, [WITNESS, script], corpus, variables, cell.change, {"WITNESS": str(where / run / "witness.npz")})
+        witness = {"WITNESS": str(where / run / "witness.npz")}
+        pretrain(python, where / run, [WITNESS, script], corpus, variables, cell.change, witness, family=cell.family)
     fed = EVERYTHING | {"RUN": where / "candidate" / "run", "REPLAY_BATCHES": reference, "LOAD_WEIGHTS": reference, "SEED": "7"}
-    pretrain(python, where / "candidate", [script], corpus, fed, cell.change)
+    pretrain(python, where / "candidate", [script], corpus, fed, cell.change, family=cell.family)
     recorded, candidate = open_run(where / "recorded" / "run"), open_run(where / "candidate" / "run")
     result["packages"] |= recorded.facts.versions
     judged = judge(reference, where / "candidate" / "run")
@@ -158,6 +173,15 @@ def train_and_judge(name: str, repository: str, reference: Path, result: Result)
     conclude(result, judged, proofs | {"unedited": digests(source) == before})
 
 
+@cache
+def reference_of(family: str, corpus: Path) -> Path:
+    """A recorded run of the installed wheel by a family's arguments."""
+    where = BUILD / f"reference_{family}"
+    script = [LAUNCH / "pretrain_gpt.py"]
+    pretrain(Path(sys.executable), where, script, corpus, EVERYTHING | {"RUN": where / "run"}, family=family)
+    return where / "run"
+
+
 def obtained(version: str, repository: str, where: Path, *, wheel: bool, commit: str) -> Path:
     """A version's source with a ``pretrain_gpt.py``, which no wheel ships: ours fits 0.19, for older wheels it is the tag's."""
     if not wheel:
@@ -170,7 +194,7 @@ def obtained(version: str, repository: str, where: Path, *, wheel: bool, commit:
 
 
 def sharded(
-    python: Path, where: Path, script: Path, corpus: Path, fed: Mapping[str, object], change: Mapping[str, str], layouts: Layouts
+    python: Path, where: Path, script: Path, corpus: Path, fed: Mapping[str, object], change: Mapping[str, str | None], layouts: Layouts
 ) -> bool:
     """Whether two ranks in each of ``layouts`` align with the reference that they are fed from, and their records hold."""
     for name, flags in layouts.items():

@@ -59,14 +59,12 @@ OTHER_THAN_RELEASES = {"wheel": ", wheel", "main": ", main branch of August 2026
 
 
 def script(command: str) -> str:
-    """Whose script was run, where it is not the version's own (``1.6.0:1.9.0``: of 1.6.0 on 1.9.0), or that it is a wheel."""
+    """Whose script was run (``1.6.0:1.9.0``: of 1.6.0 on 1.9.0), that it is a wheel, or its family and layout."""
     for kind, words in OTHER_THAN_RELEASES.items():
         if command.endswith(f"@{kind}"):
             return words
     pair = command.split()[-1].partition("@")[0].split(":")
-    if "/mindspeed.py" in command:
-        return ", " + ", ".join(pair[1:])
-    return f", script of {pair[0]}" if len(pair) == 2 else ""
+    return f", script of {pair[0]}" if "/mindformers.py" in command else "".join(f", {part}" for part in pair[1:])
 
 
 def worst(errors: dict[str, float]) -> str:

@@ -226,6 +226,7 @@ def test_too_large_a_model_is_refused_before_it_is_run(tmp_path: Path, monkeypat
         ({}, AlignHooksError, "needs torch"),
         ({"torch": "2.9", "transformers": "5.3.0"}, UnsupportedVersion, "and 5.3.0 is installed; give it an environment of its own"),
         ({"torch": "2.9", "transformers": "4.51.3"}, UnsupportedVersion, "4.51.3 is installed"),
+        ({"torch": "2.9", "transformers": "5.0.0rc1"}, UnsupportedVersion, "5.0.0rc1 is installed"),
     ],
 )
 def test_libraries_that_are_missing_or_others_are_refused_in_one_line(

@@ -1,5 +1,6 @@
 """How a run ends, and what is said of what never happened."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,7 +160,9 @@ def test_a_capture_that_fails_ends_recording_and_not_the_run(tmp_path: Path) -> 
     with one.recording.isolate_failures("the batch"):
         raise OSError("No space left on device")
     assert not one.recording.wants(BATCHES) and not one.recording.is_on
-    assert finish(one) == ["rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device"]
+    (said,) = finish(one)
+    assert said.startswith("rank 0 stopped recording at step 1 while writing the batch: OSError: No space left on device (")
+    assert re.search(r"test_session\.py:\d+ in test_a_capture_that_fails_ends_recording_and_not_the_run\)$", said)
 
 
 def test_a_capture_that_fails_stops_the_run_where_that_was_asked_for(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ ADAPTED = f"{MODEL}pet_config."
 DATA = "train_dataset.data_loader."
 """Prefix of the data set's own keys, which the model does not read."""
 COUNTS_END = (0, 18)
-"""The Megatron-LM since which ``--vocab-size`` of NullTokenizer includes the end of a document; earlier ones added an id."""
+"""The Megatron-LM since which ``--vocab-size`` of NullTokenizer includes the end of a document; earlier ones added an id.
+
+Development trees from March 2026 to April, which call themselves 0.18.0 and add one too, are taken for the release."""
 BIAS = "bias_of_the_experts"
 """The row that says whether experts have a bias, a tensor without a gradient."""
 BUFFERS = tuple(name.rpartition("}")[2] for family in FAMILIES for name in family.buffers)

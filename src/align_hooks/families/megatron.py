@@ -83,11 +83,8 @@ def misfits(family: Family, gpt: GPTModel, args: Args) -> list[str]:
 
 def differing(values: Mapping[str, object], holds: Allowed) -> list[str]:
     """Return which values are not allowed, in words; None is the value of a property that a configuration does not have."""
-    return [
-        f"{name} is {values[name]}, not {allowed[0]}"
-        for name, allowed in holds.items()
-        if values[name] not in allowed and (name not in LATER or values[name] is not None)
-    ]
+    computed = {name: LATER[name][0] if values[name] is None and name in LATER else values[name] for name in holds}
+    return [f"{name} is {computed[name]}, not {allowed[0]}" for name, allowed in holds.items() if computed[name] not in allowed]
 
 
 def sparse_layers(config: Any) -> tuple[bool, ...]:
@@ -124,8 +121,10 @@ def decoder(gpt: GPTModel, sizes: Dims, args: Args) -> Decoder:
     """Return the facts of a built model with rotary positions."""
     config = config_of(gpt)
     tied = getattr(gpt, "share_embeddings_and_output_weights", None)
-    by_yarn, scaling = config.multi_latent_attention and config.rope_type == "yarn", scaled(gpt, args)
-    scaled_by = yarn(config, config.original_max_position_embeddings) if by_yarn else scaling.facts() if scaling else None
+    # latent attention of the first 0.12.0rc0 has no other positions than YaRN's; up to 0.13 it gives these max_position_embeddings
+    by_yarn, scaling = config.multi_latent_attention and getattr(config, "rope_type", "yarn") == "yarn", scaled(gpt, args)
+    positions = "original_max_position_embeddings" if hasattr(config, "original_max_position_embeddings") else "max_position_embeddings"
+    scaled_by = yarn(config, getattr(config, positions)) if by_yarn else scaling.facts() if scaling else None
     window = getattr(config, "window_size", None) or (-1, 0)
     return Decoder(
         dims=sizes,
@@ -302,8 +301,10 @@ def latent(config: Any) -> dict[str, object] | None:
     return {"q_lora_rank": config.q_lora_rank or None, **sizes, "v_head_dim": getattr(config, "v_head_dim", None)}
 
 
-def yarn(config: Any, positions: int) -> dict[str, object]:
+def yarn(config: Any, positions: int) -> dict[str, object] | None:
     """Return YaRN's ``rope_scaling`` of ``config.json`` for latent attention; ``positions`` is the original length."""
+    if config.rotary_scaling_factor == 1:  # changes no frequency and no score, whatever the other numbers are
+        return None
     numbers = {name: float(getattr(config, name)) for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")}
     factor = {"factor": float(config.rotary_scaling_factor), "original_max_position_embeddings": int(positions)}
     return {"type": "yarn", "rope_type": "yarn", **factor, **numbers}

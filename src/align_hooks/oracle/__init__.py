@@ -25,7 +25,7 @@ def refuse_lacking() -> None:
             found[name] = version(name)
         except PackageNotFoundError:
             raise AlignHooksError(f"arbitrate needs {name}, which is not installed; {installing('arbitrate')}") from None
-    if not Version(OLDEST) <= Version(found["transformers"]) < Version(BEFORE):
+    if not Version(OLDEST).release <= Version(found["transformers"]).release < Version(BEFORE).release:  # 5.0.0rc1 is of 5
         raise UnsupportedVersion(
             f"arbitrate knows the layers of transformers {OLDEST} and newer, below {BEFORE}, and {found['transformers']} is installed;"
             f" give it an environment of its own, with align_hooks, torch and 'transformers>={OLDEST},<{BEFORE}'"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from align_hooks.errors import in_a_line
+from align_hooks.errors import with_origin
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Quantity, Switch
@@ -74,7 +74,7 @@ class Recording:
         """End recording, and print why."""
         if self.stopped is None:  # later failures follow from the first
             form = "stopped" if step is not None else "stopped_between_steps"
-            self.stopped = HowEnded(form, step=step, what=what, error=in_a_line(error))
+            self.stopped = HowEnded(form, step=step, what=what, error=with_origin(error))
             say(f"align_hooks: rank {self.launch.rank} {self.stopped}; training goes on", sys.stderr)
 
     def survive(self, what: str, error: Exception) -> None:

@@ -55,6 +55,8 @@ REHEARSAL = {
     "engine": (CORE, "megatron.core.extensions.transformer_engine", "builds a HybridModel without Transformer Engine"),
     "query_norms": (CORE, "megatron.core.transformer.attention", "gives a HybridModel's queries and keys their norms"),
     "latent_norms": (CORE, "megatron.core.transformer.mla_qk_norm_config", "the same for latent attention"),
+    "latent": (CORE, "megatron.core.transformer.multi_latent_attention", "builds the projections of a HybridModel's latent attention"),
+    "router": (CORE, "megatron.core.transformer.moe.moe_utils", "lets experts of 0.13 to 0.16 choose without Transformer Engine"),
     "fully_sharded": (CORE, "megatron.core.distributed.torch_fully_sharded_data_parallel", "shards over ranks of CPUs"),
     "fully_sharded_2": (CORE, f"{FSDP_2}.fully_shard", "the same of Megatron-FSDP 2"),
     "experts": (CORE, "megatron.core.transformer.mlp", "lets experts have biases"),

@@ -29,8 +29,9 @@ SINGLE_RANK = dict.fromkeys(AXES, 0) | {f"{axis}_size": 1 for axis in AXES}
 
 def place() -> dict[str, int]:
     """Map each axis to this rank's index, and ``<axis>_size`` to the number of ranks along the axis."""
-    ranks = {axis: getattr(parallel_state, f"get_{name}_rank")() for axis, name in AXES.items()}
-    return ranks | {f"{axis}_size": getattr(parallel_state, f"get_{name}_world_size")() for axis, name in AXES.items()}
+    # not by get_NAME_world_size, of which training calls only some: in June 2025 that of expert_data_parallel failed
+    groups = {axis: getattr(parallel_state, f"get_{name}_group")() for axis, name in AXES.items()}
+    return {axis: group.rank() for axis, group in groups.items()} | {f"{axis}_size": group.size() for axis, group in groups.items()}
 
 
 def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments) -> None:

@@ -41,10 +41,9 @@ CONSTANT = (
     ((8, 0), ("get_device_capability",)),
 )
 """Constant answers of ``torch.cuda``, each with its functions."""
-COLUMN_PARALLEL = "megatron.core.tensor_parallel.layers:ColumnParallelLinear"
 TWINS = {
     "TENorm": "megatron.core.transformer.torch_norm:WrappedTorchNorm",
-    "TEColumnParallelLinear": COLUMN_PARALLEL,
+    **dict.fromkeys(("TELinear", "TEColumnParallelLinear"), "megatron.core.tensor_parallel.layers:ColumnParallelLinear"),
     "TERowParallelLinear": "megatron.core.tensor_parallel.layers:RowParallelLinear",
     "TELayerNormColumnParallelLinear": "align_hooks.torch_side.engine_twins:NormThenLinear",
     "TEDotProductAttention": "megatron.core.transformer.dot_product_attention:DotProductAttention",
@@ -314,7 +313,28 @@ def install_engine(session: TorchSession, extensions: ModuleType) -> None:
         return
     for name, twin in TWINS.items():
         session.patch_log.replace(extensions, name, type(name, (), {"__new__": functools.partial(build, name, twin)}))
-    session.patch_log.replace(extensions, "TELinear", load(COLUMN_PARALLEL))  # latent attention asks which class it is
+
+
+def install_latent(session: TorchSession, attention: ModuleType) -> None:
+    """Let latent attention build the linear layer of such a specification as it builds Megatron's own, which it knows by their classes."""
+    # up to 0.16 it imports the twin itself, as no specification without Transformer Engine names it there
+    if getattr(attention, "TELinear", attention) is None:
+        from megatron.core.extensions import transformer_engine
+
+        session.patch_log.replace(attention, "Linear", transformer_engine.TELinear)
+
+
+def install_router(session: TorchSession, utils: ModuleType) -> None:
+    """Let experts of 0.13 to 0.16 start: their router asks for a matrix product that is bound with Transformer Engine alone."""
+    if hasattr(utils, "te_general_gemm") or not hasattr(utils, "router_gating_linear"):
+        return
+
+    def route(original: Function, *args: object, **kwargs: object) -> Tensor:
+        session.override("router", "Transformer Engine's matrix product", "torch's", WHY)
+        return original(*args, **kwargs)
+
+    session.patch_log.replace(utils, "te_general_gemm", None)  # as Megatron itself does later
+    session.patch_log.surround(utils, "router_gating_linear", route)
 
 
 def install_query_norms(session: TorchSession, attention: ModuleType) -> None:

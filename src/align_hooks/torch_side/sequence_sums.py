@@ -8,8 +8,10 @@ numbers that the sum was made of, as from 0.13 on. A script may bring either los
 Patch point: ``torch.distributed.all_reduce``, while the loss function runs.
 """
 
+import ast
 import functools
 import inspect
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -17,17 +19,39 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from megatron.core import parallel_state
-from packaging.version import Version
+from megatron.core.pipeline_parallel import schedules
 
 from align_hooks.errors import RefusedRun
-from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Result
 from align_hooks.names.blocks import Array
 from align_hooks.torch_side.objects import Group, Tensor
 from align_hooks.torch_side.session import TorchSession
 
-IS_SUMMED = Version(installed_version("megatron-core")) < Version("0.13")
+
+def is_of_ranks(code: ast.AST) -> bool:
+    """Return whether code names the number of context-parallel ranks."""
+    return any(name in ast.unparse(code) for name in ("context_parallel", "cp_"))
+
+
+def is_summed(schedule: ast.AST) -> bool:
+    """Return whether a schedule multiplies the mean of a loss with tokens by the number of context-parallel ranks."""
+    branches = (node for node in ast.walk(schedule) if isinstance(node, ast.If) and ast.unparse(node.test) == "len(outputs) == 3")
+    return any(is_of_ranks(line) for branch in branches for line in branch.body)
+
+
+def is_scaled(schedule: ast.AST) -> bool:
+    """Return whether a schedule multiplies the balancing term by the number of context-parallel ranks."""
+    calls = (node for node in ast.walk(schedule) if isinstance(node, ast.Call))
+    return any(is_of_ranks(call) for call in calls if ast.unparse(call.func) == "MoEAuxLossAutoScaler.set_loss_scale")
+
+
+# read from the code: a development tree calls itself 0.13.0rc0 or 0.16.0rc0 before and after the commit that changed it
+SCHEDULE = ast.parse(textwrap.dedent(inspect.getsource(getattr(schedules, "forward_step_calc_loss", schedules.forward_step))))
+"""The part of this Megatron's schedule that makes the differentiated loss."""
+IS_SUMMED = is_summed(SCHEDULE)
 """Whether this Megatron expects a loss that is summed over the ranks of a sequence."""
+IS_SCALED = is_scaled(SCHEDULE)
+"""Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 MOST = 64
 """Most elements of a sum of losses."""
 CLOSE = 1e-6

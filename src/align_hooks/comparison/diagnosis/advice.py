@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.commands import first_apart, is_replayable, updates_to_inject
 from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.arguments import unknown_term
-from align_hooks.comparison.settings.recorded import FAMILY, HyperParameter, several
+from align_hooks.comparison.settings.recorded import FAMILY, HyperParameter, of_no_family, several
 from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, differing, first_different
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, Suspect
@@ -88,6 +88,14 @@ class Situation:
         if self.blame is not None and self.blame.place is FaultLocation.GRADIENTS:  # which depend on every term of the loss
             known = known and not any(unknown_term(run.facts) for run in self.pair.runs)
         return known and all(is_replayable(run, first_apart(self.stages) or self.first) for run in self.pair.runs)
+
+    def without_arbitrate(self, advice: Advice) -> Advice | None:
+        """Return advice with why it is not to arbitrate: a model of no family; None where that is not the reason."""
+        for side, run in self.pair.sides:
+            if NO_FAMILY in run.facts.model and self.is_replayable:
+                what = of_no_family(run.facts.model)
+                return replace(advice, words=message("next.not_arbitrated", advice=advice.words, side=side, what=what))
+        return None
 
     @property
     def has_arguments(self) -> bool:

@@ -117,7 +117,8 @@ def at_state(now: Situation) -> Advice:
         return Advice(message("next.read_count", suspect=now.suspect))
     if now.is_arbitrable:
         return Advice(message("next.whose_is_carried", suspect=now.suspect), ("arbitrate",))
-    return Advice(message("next.read_carried", suspect=now.suspect))
+    carried = Advice(message("next.read_carried", suspect=now.suspect))
+    return now.without_arbitrate(carried) or carried
 
 
 def at_forward(now: Situation) -> Advice | None:
@@ -156,7 +157,9 @@ def in_a_pass(now: Situation) -> Advice | None:
         return Advice(message("next.record_points"), ("points_of_reference", "points_of_candidate", "compare_again"))
     if now.is_replayable and not now.context.noise.repeats and not now.is_clear:
         return Advice(message("next.narrow_down"), ("noise", "compare_with_noise"))
-    return Advice(message("next.third_opinion", suspect=now.suspect), ("arbitrate",)) if now.is_arbitrable else None
+    if now.is_arbitrable:
+        return Advice(message("next.third_opinion", suspect=now.suspect), ("arbitrate",))
+    return now.without_arbitrate(mend(now))
 
 
 def at_curve(now: Situation) -> Advice | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from megatron.core import utils
 from megatron.core.rerun_state_machine import RerunDataIterator
 
 from align_hooks.errors import RecordError, RefusedRun, shown
@@ -15,6 +16,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.documents import ends_of
 from align_hooks.replay.batches import DocumentForm, Replay
+from align_hooks.settings import PREFIX
 from align_hooks.torch_side.objects import Arguments
 from align_hooks.torch_side.refusals import packs
 from align_hooks.torch_side.run_arguments import OwnArguments, get_args
@@ -77,6 +79,13 @@ def form_of(args: Arguments) -> DocumentForm:
         return DocumentForm.PACKED
     masks = getattr(args, "create_attention_mask_in_dataloader", not isinstance(args, OwnArguments))
     return DocumentForm.MASK if masks else DocumentForm.NONE
+
+
+def refuse_unread(form: DocumentForm) -> None:
+    """Refuse packed samples for a Megatron whose scripts do not read them as :func:`ends` makes them."""
+    # a commit of June 2026 brought it, and trees of before call themselves 0.19.0 too
+    if form is DocumentForm.PACKED and not hasattr(utils, "flatten_batch_for_packed_sequences"):
+        raise RefusedRun(f"{PREFIX}REPLAY_BATCHES: packed samples are replayed into Megatron 0.19 alone; use it, or train without packing")
 
 
 def micro_batches(session: TorchSession, replay: Replay, rows: int, form: DocumentForm) -> Iterator[dict[str, torch.Tensor]]:

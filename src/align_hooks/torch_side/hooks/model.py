@@ -7,7 +7,6 @@ the parameter table made here. All refusals by the built objects happen here, be
 import functools
 
 import torch
-from packaging.version import Version
 
 from align_hooks._version import __version__
 from align_hooks.errors import RefusedRun
@@ -16,14 +15,13 @@ from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.replay.batches import DocumentForm
 from align_hooks.session.loading import layer_facts, load_state, say_own_names
 from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
 from align_hooks.torch_side.arrays import dtype_of
 from align_hooks.torch_side.fully_sharded import install_main_weights
-from align_hooks.torch_side.hooks.data import form_of
+from align_hooks.torch_side.hooks.data import form_of, refuse_unread
 from align_hooks.torch_side.hooks.forward import see_overrides
 from align_hooks.torch_side.model import Parameters, model_facts, parameters_of
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
@@ -88,10 +86,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
             install_main_weights(chunk)
     if session.replay is not None:
         form = form_of(args)
-        if form is DocumentForm.PACKED and Version(installed_version("megatron-core")) < Version("0.19"):
-            raise RefusedRun(
-                f"{PREFIX}REPLAY_BATCHES: packed samples are replayed into Megatron 0.19 alone; use it, or train without packing"
-            )
+        refuse_unread(form)
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])
         session.replay.check(

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from packaging.version import Version
 
 from align_hooks.errors import RefusedRun
-from align_hooks.hooking.attach import installed_version
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.record.format.random_states import changes, digest
@@ -30,12 +28,10 @@ from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
 from align_hooks.torch_side.run_arguments import get_args, num_micro_batches, samples_of_step
-from align_hooks.torch_side.sequence_sums import IS_SUMMED, MicroBatchLoss, own_part
+from align_hooks.torch_side.sequence_sums import IS_SCALED, IS_SUMMED, MicroBatchLoss, own_part
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
-IS_SCALED_BY_CP = Version(installed_version("megatron-core")) >= Version("0.16")
-"""Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 TOKENS, KNOWN = "digest of the tokens", "digest of known tokens"
 NORMS, SKETCHES, TOTAL, WEIGHTS, SUMS = "norms", "sketches", "total", "weights of tokens", "sums"
 """Kinds of vectors."""
@@ -211,7 +207,7 @@ class EndedStep:
         if not (args.num_experts or getattr(args, "mtp_num_layers", None)) or are_captured():
             return None
         data, context = place["dp_size"], place["cp_size"]
-        balanced = data if IS_SCALED_BY_CP else data * context
+        balanced = data if IS_SCALED else data * context
         ranks = {AUXILIARY: balanced, Z_LOSS: balanced, PREDICTION: data * context}
         divisor: float = num_micro_batches()
         if args.calculate_per_token_loss:
