@@ -86,7 +86,7 @@ def test_a_line_that_is_taken_in_one_pass_is_the_row_that_the_general_way_reads(
     text = json.dumps(row, ensure_ascii=ascii, separators=(",", ":") if close else None)
     line = digests.seal(text.encode("utf-8", "backslashreplace"))
     usual = usual_row(line)
-    if usual is not None and usual.rank == 1:
+    if usual is not None and (usual.rank, usual.segment) == (1, "abc"):  # the general way has no row of another segment
         assert repr(usual) == repr(plainly(line))
 
 

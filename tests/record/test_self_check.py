@@ -12,6 +12,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.errors import RecordError
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Weighing, Witness
+from align_hooks.record.format.shard import Shard
 from align_hooks.record.read.problems import ProblemKind
 from rewritten import bend, bend_rows, edit_rows, relisted
 from sharded import Grid, Model, write
@@ -72,12 +73,22 @@ def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path: Path) -> None:
-    """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong."""
+    """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong, and the copy counts once all the same."""
     path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
     bend(path / "manifest" / "rank_1.json", lambda manifest: entry(manifest, NORM).update(counted=True))
-    assert (ContradictionKind.LEFT_OUT, "decoder.final_layernorm.weight", 1) in {
-        (contradiction.kind, contradiction.name, contradiction.rank) for contradiction in open_run(path).self_check.contradictions
-    }
+    (held,) = open_run(path).self_check.contradictions
+    assert (held.kind, held.name, held.rank) == (ContradictionKind.HELD_TWICE, NORM, 1)
+
+
+@pytest.mark.parametrize(
+    ("native", "layer"), [("decoder.layers.1.mlp.linear_fc2.weight", 1), ("decoder.layers.*.mlp.linear_fc2.weight", None)]
+)
+def test_what_a_norm_leaves_out_of_a_rank_is_named_one_tensor_or_all_of_a_kind(tmp_path: Path, native: str, layer: int | None) -> None:
+    def left_out(rank: int, shard: Shard) -> bool:
+        return rank == 1 and shard.name.endswith("mlp.down_proj.weight") and (layer is None or f".{layer}." in shard.name)
+
+    missed = only(write(tmp_path / "run", Grid(tp=2), GRADIENTS, left_out=left_out))
+    assert (missed.kind, missed.name, missed.rank) == (ContradictionKind.LEFT_OUT, native, 1)
 
 
 @pytest.mark.parametrize("grid", [Grid(tp=2), Grid(dp=2)], ids=["tensor parallel", "data parallel"])
