@@ -103,8 +103,8 @@ def write(
     left_out: Callable[[int, Shard], bool] = lambda rank, shard: False,
     **row_changes: object,
 ) -> Path:
-    """Record one step of ``gradients``; ``bend`` changes what a rank has, ``lose`` says which shards its table lacks, ``left_out`` which the
-    framework's norm does.
+    """Record one step of ``gradients``; ``bend`` changes what a rank has, ``lose`` says which shards its table lacks, ``left_out``
+    which the framework's norm does.
 
     The framework's own norm is that of what the ranks have, whatever our tables say of it.
     """
@@ -114,10 +114,11 @@ def write(
     for rank, place in enumerate(places):
         shards = [shard for fused, counted in model.held(place, grid) for shard in shards_of(fused, dtype="float32", counted=counted)]
         have.append([(shard, bend(rank, shard.name, part_of(gradients[shard.name], shard))) for shard in shards])
-    exact = [
-        math.fsum(squared_sum(part) for shard, part in parts if shard.counted and not left_out(rank, shard))
-        for rank, parts in enumerate(have)
-    ]
+
+    def included(rank: int, shard: Shard) -> bool:
+        return shard.counted and not left_out(rank, shard)
+
+    exact = [math.fsum(squared_sum(part) for shard, part in parts if included(rank, shard)) for rank, parts in enumerate(have)]
     norm = math.sqrt(math.fsum(exact))
     one_group = [place["dp"] == 0 or grid.distributed for place in places]
     for rank, (place, parts) in enumerate(zip(places, have, strict=True)):

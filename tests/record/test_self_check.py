@@ -73,7 +73,7 @@ def test_a_shard_that_a_table_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_counts_twice_is_named_with_the_rank_that_holds_it(tmp_path: Path) -> None:
-    """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong, and the copy counts once all the same."""
+    """The framework leaves a tensor-parallel copy out of its norm; a table that counts it is wrong, and it counts once all the same."""
     path = write(tmp_path / "run", Grid(tp=2), GRADIENTS)
     bend(path / "manifest" / "rank_1.json", lambda manifest: entry(manifest, NORM).update(counted=True))
     (held,) = open_run(path).self_check.contradictions
