@@ -29,7 +29,7 @@ from zoo import dumped
 from zoo import run as zoo
 from zoo.case import Case, Flags, Reference
 from zoo.gates import HEAD, let_through
-from zoo.grade import OF_COMMITS, Grade, grades_of_commit, summary
+from zoo.grade import OF_COMMITS, UNTRAINED, Grade, grades_of_commit, summary
 from zoo.kept import keep
 from zoo.trees import make, names
 
@@ -97,7 +97,7 @@ def judged(case: Case, where: Path, *, msprobe: bool = False) -> dict[str, Any]:
     except AssertionError as error:
         lines = str(error).strip().splitlines()
         why = next((line for line in reversed(lines) if re.match(r"\[rank\d+\]: \w+Error", line)), lines[-1]).replace(f"{where}/", "")
-        return {"ways": {way: Grade(case.name, case.kind, "not trained", case.stage, note=why[:200]) for way in OF_COMMITS}}
+        return {"ways": {way: Grade(case.name, case.kind, UNTRAINED, case.stage, note=why[:200]) for way in OF_COMMITS}}
     trained = time.monotonic()
     ways = grades_of_commit(case, reference, candidate)
     seconds = {"train": kept_seconds(candidate.parent, trained - began), "judge": round(time.monotonic() - trained, 1)}

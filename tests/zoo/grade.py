@@ -20,6 +20,8 @@ from zoo.case import Case
 from zoo.points import POINTS
 
 NAMED = 3
+UNTRAINED = "not trained"
+"""The verdict of a pair of which one side does not train."""
 WAYS = {
     "measured": "everything recorded, measured limits",
     "defaults": "everything recorded, default limits",

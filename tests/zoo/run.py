@@ -20,7 +20,7 @@ from real import frameworks
 from zoo import altered
 from zoo.case import MEGATRON, MINDFORMERS, PYNATIVE, Case, Flags, Reference
 from zoo.cases import CASES, REFERENCES
-from zoo.grade import WAYS, Grade, grades, summary
+from zoo.grade import UNTRAINED, WAYS, Grade, grades, summary
 from zoo.kept import keep
 
 HERE = Path(__file__).parent
@@ -176,7 +176,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
             run = train(case, references[case.reference], where, precision)
         except AssertionError as error:
             why = str(error).strip().splitlines()[-1][:200]
-            return {way: Grade(case.name, case.kind, "not trained", case.stage, note=why) for way in WAYS}
+            return {way: Grade(case.name, case.kind, UNTRAINED, case.stage, note=why) for way in WAYS}
         return grades(case, references[case.reference], run, noise[case.reference])
 
     with ThreadPoolExecutor(options.workers) as pool:

@@ -12,7 +12,7 @@ from align_hooks.comparison.verdict import Verdict
 from zoo.cases import CASES
 from zoo.commits import CASES as CASES_OF_COMMITS
 from zoo.gates import NAMES
-from zoo.grade import OF_ADVICE, OF_COMMITS, WAYS, Grade, rates
+from zoo.grade import OF_ADVICE, OF_COMMITS, UNTRAINED, WAYS, Grade, rates
 
 PRECISIONS = ("float32", "bfloat16")
 HEIGHT, OF_TELEPHONE = 900, 844
@@ -158,7 +158,7 @@ def pages() -> str:
 def commits() -> str:
     """How well each way does on real faults, what other gates let through, and each pair."""
     rows = [{**row, "ways": {way: grade_of(facts) for way, facts in row["ways"].items()}} for row in read_commits()]
-    trained = [row for row in rows if not CASES_OF_COMMITS[row["name"]].why]
+    trained = [row for row in rows if not CASES_OF_COMMITS[row["name"]].why and row["ways"]["defaults"].verdict != UNTRAINED]
     lines = head("judged by", *FOUND)
     for way, description in OF_COMMITS.items():
         rate = rates([row["ways"][way] for row in trained])
@@ -208,8 +208,8 @@ def line_of_commit(row: Mapping[str, Any]) -> str:
     grade, case = row["ways"]["defaults"], CASES_OF_COMMITS[row["name"]]
     address = f"https://github.com/{case.repository}/commit/{case.commit}"
     commit = f"[`{case.commit[:8]}`]({address})" if case.commit else f"[open]({case.report})" if case.report else "a switch"
-    if case.why:
-        return f"| {commit} | {case.title} | {grade.expected} | not counted: {case.why} | | | | | |"
+    if case.why or grade.verdict == UNTRAINED:
+        return f"| {commit} | {case.title} | {grade.expected or 'nothing'} | not counted: {case.why or grade.note} | | | | | |"
     blamed = grade.stage if grade.detected else grade.verdict
     mark = "" if grade.good else " **✗**"
     named = ", ".join(grade.named[:1]) if grade.detected else ""
