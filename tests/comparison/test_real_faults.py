@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from align_hooks import open_run
+from align_hooks.comparison.data.token_losses import AffectedRows
+from align_hooks.comparison.diagnosis.hypotheses.forward import across_documents
+from align_hooks.comparison.diagnosis.hypothesis import Fault
 from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.pipeline import compare
@@ -47,6 +51,13 @@ def test_choices_that_the_experts_outputs_refute_accuse_nobody(compared: Compare
     assert (found.verdict is Verdict.ALIGNED) == refuted
     assert stage(found, "routing").status is (Status.NOT_COMPARED if refuted else Status.DIFFERENT)
     assert ("routing.refuted" in ids(stage(found, "routing").summary)) == refuted
+
+
+@pytest.mark.parametrize(("point", "holds"), [("self_attn.core", True), ("", True), ("self_attn.query", False), ("self_attn.key", False)])
+def test_attention_to_another_document_is_no_fault_of_queries_and_keys(point: str, holds: bool) -> None:
+    behind: Any = SimpleNamespace(divergence=SimpleNamespace(rows=SimpleNamespace(rows=AffectedRows.DOCUMENTS)))
+    assert across_documents.test is not None
+    assert across_documents.test(Fault(behind, FaultLocation.FORWARD, (), (point,), point)) == holds
 
 
 def masked(row: int, *, lost: bool) -> Synthetic:

@@ -57,8 +57,8 @@ def rounded_hidden_states(fault: Fault) -> bool:
 
 @Hypothesis("across_documents", FORWARD, source="Megatron-LM: --reset-attention-mask; field").by(Grounds.PATTERN)
 def across_documents(fault: Fault) -> bool:
-    """Only tokens behind the end of a row's first document differ."""
-    return fault.seen.divergence.rows.rows is AffectedRows.DOCUMENTS
+    """Only tokens behind the end of a row's first document differ, and not from queries and keys on, which no other token is in yet."""
+    return fault.seen.divergence.rows.rows is AffectedRows.DOCUMENTS and not fault.is_at(*ROTATED)
 
 
 @Hypothesis("softmax_sum", FORWARD, source="Megatron-LM issue 7452; zoo", outranks=("rank_alone", "stale_weights")).by(Grounds.TOKENS)
