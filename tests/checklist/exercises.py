@@ -29,6 +29,11 @@ def flags(words: str) -> dict[str, str | None]:
     return {name: None if value == "OUT" else value for name, _, value in pairs}
 
 
+def arguments(words: str) -> dict[str, str | None]:
+    """Flags as Megatron's command takes them, and their values."""
+    return {f"--{name}": value for name, value in flags(words).items()}
+
+
 def typed(words: str) -> dict[str, Any]:
     """Flags and their values as YAML reads them; None where a flag takes none."""
     return {name: yaml.safe_load(value or "") for name, value in flags(words).items()}

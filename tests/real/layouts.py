@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from align_hooks.data_file import sections
-from checklist.exercises import flags
+from checklist.exercises import arguments
 
 LAYERS = {"--num-layers": "4"}
 """Enough for two stages of two."""
@@ -20,8 +20,7 @@ def table(head: str) -> Iterator[list[str]]:
 
 LAYOUTS = {name: (single, int(ranks), tuple(words.split())) for name, single, ranks, words in table("layouts")}
 REFERENCES: dict[str, tuple[str, tuple[str, ...], Mapping[str, str | None]]] = {
-    name: (family, tuple(own.split()), {f"--{flag}": value for flag, value in flags(change).items()})
-    for name, family, own, change in table("single ranks")
+    name: (family, tuple(own.split()), arguments(change)) for name, family, own, change in table("single ranks")
 }
 SPECIFICATION = ("--spec", "megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from align_hooks.data_file import sections, setting
-from checklist.exercises import flags, keys
+from checklist.exercises import arguments, keys
 from real.advice import long
 from zoo import held_out, of_families
 from zoo.case import MEGATRON, Case, Reference
@@ -29,7 +29,7 @@ def case(script: str, name: str, title: str, kind: str, stage: str, culprit: str
     """The case of a row."""
     given: dict[str, Any] = {field: setting(value) for field, _, value in (cell.partition(" ") for cell in fields)}
     for field in {"flags", "earlier"} & given.keys():
-        given[field] = {f"--{flag}": value for flag, value in flags(given[field]).items()}
+        given[field] = arguments(given[field])
     given["change"] = {long(key): value for key, value in keys(given.get("change", "")).items()}
     on_megatron = given.setdefault("side", MEGATRON) == MEGATRON
     if "plant" in given:

@@ -1,6 +1,6 @@
 """Real faults out of public histories, and changes that claim to change nothing: ``python tests/zoo/commits.py [names] [--keep]``.
 
-Every pair of the files of ``commits/`` is trained, judged in three ways, and held against what other gates say of it; see :mod:`zoo.run`.
+Every pair of the files of ``commits/`` is trained, judged in three ways, and compared with what other gates say of it; see :mod:`zoo.run`.
 
 A row says what its commit mended and what must be blamed, in the words of :class:`zoo.case.Case`. ``flags`` are arguments of both sides,
 ``candidate`` of the candidate alone. A reference that ``undrawn``, ``fed`` or ``feeder`` stands for is fed itself: by a run without those
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import yaml
 
-from checklist.exercises import flags, keys
+from checklist.exercises import arguments, keys
 from real import frameworks
 from real.advice import long
 from zoo import dumped
@@ -39,15 +39,11 @@ RECORDED: dict[str, object] = {"ACTIVATIONS_TENSORS": f"{frameworks.EVERYTHING['
 """The logits too, which another gate asks for."""
 
 
-def arguments(words: str) -> dict[str, str | None]:
-    """Arguments of Megatron by flag; None drops one."""
-    return {f"--{flag}": value for flag, value in flags(words).items()}
-
-
 def case(name: str, row: Mapping[str, Any]) -> Case:
     """The case of a row, whose reference, and what feeds that, stand among :data:`REFERENCES`."""
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
-    of_reference = {field: given.pop(field) for field in ("undrawn", "fed", "feeder", "start") if field in given}
+    of_reference = {field: given.pop(field) for field in ("undrawn", "fed", "feeder") if field in given}
+    start: str | None = given.pop("start", None)
     both, own = arguments(given.pop("flags", "")), arguments(given.pop("candidate", ""))
     change = {long(key): value for key, value in keys(given.pop("change", "")).items()}
     if "earlier" in given:
@@ -58,11 +54,11 @@ def case(name: str, row: Mapping[str, Any]) -> Case:
     trees = names(name, made)
     fed = feeder(name, both, made, **of_reference)
     reference = Reference(both, fed, of_reference.get("fed", ""), made.side, made.ranks, made.family, change, start=fed)
-    reference = replace(reference, tree=trees[0], recorded=recorded, start=of_reference.get("start", fed), environment=made.environment)
+    reference = replace(reference, tree=trees[0], recorded=recorded, start=fed if start is None else start, environment=made.environment)
     return replace(made, tree=trees[1], reference=named(name, reference))
 
 
-def feeder(name: str, flags: Flags, made: Case, undrawn: str = "", fed: str = "", feeder: str = "", start: str = "") -> str:
+def feeder(name: str, flags: Flags, made: Case, undrawn: str = "", fed: str = "", feeder: str = "") -> str:
     """The name of the run of Megatron-LM that feeds a row's reference; empty where that trains on its own data."""
     if not (undrawn or fed or feeder):
         return ""
@@ -123,15 +119,17 @@ def main(arguments: Iterable[str] | None = None) -> int:
     zoo.corpus_in(where)
     cases = [CASES[name] for name in options.names] or list(CASES.values())
     rows: dict[str, Any] = {}
+    grades: dict[str, Grade] = {}
     with ThreadPoolExecutor(options.workers) as pool:
         for one, found in zip(cases, pool.map(partial(judged, where=where, msprobe=options.msprobe), cases), strict=True):
-            print(found["ways"]["defaults"].line, flush=True)
+            print((grade := found["ways"]["defaults"]).line, flush=True)
+            if not one.why:
+                grades[one.name] = grade
             rows[one.name] = {"name": one.name, **found, "ways": {way: asdict(grade) for way, grade in found["ways"].items()}}
     if options.keep or not options.names:
         keep(zoo.RESULTS / "commits.json", rows, CASES)
-    grades = [Grade(**row["ways"]["defaults"]) for row in rows.values() if not CASES[row["name"]].why]
-    print(summary(grades))
-    return int(not all(grade.good for grade in grades))
+    print(summary(grades.values()))
+    return int(not all(grade.good for grade in grades.values()))
 
 
 if __name__ == "__main__":

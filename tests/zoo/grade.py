@@ -1,6 +1,6 @@
 """What ``compare`` said of a pair, against what it should have said."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -167,7 +167,7 @@ def origin(comparison: ComparisonResult) -> str:
     return next((each.finding.name for result in walked for each in result.origins), "")
 
 
-def rates(grades: Sequence[Grade]) -> dict[str, int]:
+def rates(grades: Collection[Grade]) -> dict[str, int]:
     """How many pairs: ``faults``, of these ``detected``, ``placed`` and with the right ``culprit``; ``honest`` and of these ``flagged``."""
     faults, honest = [grade for grade in grades if not grade.honest], [grade for grade in grades if grade.honest]
     return {
@@ -182,7 +182,7 @@ def rates(grades: Sequence[Grade]) -> dict[str, int]:
     }
 
 
-def summary(grades: Sequence[Grade]) -> str:
+def summary(grades: Collection[Grade]) -> str:
     """The rates in words."""
     counts = rates(grades)
     return (

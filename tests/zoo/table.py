@@ -24,7 +24,12 @@ RESULTS = Path(__file__).parent / "results"
 def read(precision: str) -> list[dict[str, Grade]]:
     """The grades of one precision, by way of judging."""
     rows = json.loads((RESULTS / f"{precision}.json").read_text())
-    return [{way: Grade(**(facts | {"named": tuple(facts["named"])})) for way, facts in row.items()} for row in rows]
+    return [{way: grade_of(facts) for way, facts in row.items()} for row in rows]
+
+
+def grade_of(facts: Mapping[str, Any]) -> Grade:
+    """A grade as it was kept."""
+    return Grade(**{**facts, "named": tuple(facts["named"])})
 
 
 def head(*columns: str) -> list[str]:
@@ -157,7 +162,8 @@ def pages() -> str:
 
 def commits() -> str:
     """How well each way does on real faults, what other gates let through, and each pair."""
-    rows = [{**row, "ways": {way: grade_of(facts) for way, facts in row["ways"].items()}} for row in read_commits()]
+    kept = json.loads((RESULTS / "commits.json").read_text(encoding="utf-8"))
+    rows = [{**row, "ways": {way: grade_of(facts) for way, facts in row["ways"].items()}} for row in kept]
     trained = [row for row in rows if not CASES_OF_COMMITS[row["name"]].why and row["ways"]["defaults"].verdict != UNTRAINED]
     lines = head("judged by", *FOUND)
     for way, description in OF_COMMITS.items():
@@ -190,17 +196,6 @@ def commits() -> str:
     )
     lines += ["", *head(*columns), *map(line_of_commit, rows)]
     return "\n".join(lines) + "\n"
-
-
-def read_commits() -> list[dict[str, Any]]:
-    """The rows that ``commits.py`` keeps."""
-    rows: list[dict[str, Any]] = json.loads((RESULTS / "commits.json").read_text(encoding="utf-8"))
-    return rows
-
-
-def grade_of(facts: Mapping[str, Any]) -> Grade:
-    """A grade as it was kept."""
-    return Grade(**{**facts, "named": tuple(facts["named"])})
 
 
 def line_of_commit(row: Mapping[str, Any]) -> str:

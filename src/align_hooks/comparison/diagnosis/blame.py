@@ -42,7 +42,7 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], context: Com
         likely, causes = [message("blame.measure_first", times=times)], ()  # any other name would be a guess
     likely += [in_words(cause, seen) for cause in causes]
     concerned = first.stage is not registry.hyper_parameters and stages[0].status is not Status.NOT_COMPARABLE
-    later = [] if not concerned else [finding.what for finding in differing(stages, registry.hyper_parameters)]
+    later = [finding.what for finding in differing(stages, registry.hyper_parameters)] if concerned else []
     if later:  # they can have had no effect yet where the runs part first
         likely.append(message("blame.acts_later", names=terms(later)))
     return Blame(location, tuple(culprits[:SUSPECTS]), tuple(likely), tuple(one.cause for one in causes), is_open(seen, location))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from align_hooks.comparison.optimizer.formula import Array, Evidence, RecordedUpdate
+from align_hooks.comparison.optimizer.formula import Array, Evidence, RecordedUpdate, clip_coefficient
 from align_hooks.comparison.optimizer.recorded_updates import OnRecord
 from align_hooks.record.reader import Run
 
@@ -46,7 +46,7 @@ def clipped_apart(run: Run, record: OnRecord) -> Sequence[ClippedGroup]:
     for members in np.split(order, edges):
         names = tuple(record.evidence.names[index] for index in sorted(members))
         norm = norm_of(norms, names)
-        expected = min(1.0, record.clip_grad / (norm + 1e-6))
+        expected = clip_coefficient(norm, record.clip_grad)
         if not np.allclose(coefficients[members], expected, rtol=CLOSE):
             return ()
         groups.append(ClippedGroup(names, norm))
@@ -56,13 +56,14 @@ def clipped_apart(run: Run, record: OnRecord) -> Sequence[ClippedGroup]:
 def by_own_norms(run: Run, record: OnRecord, groups: Sequence[ClippedGroup]) -> Evidence:
     """Return the updates of a run whose norms are on record, their gradients clipped by the norm of each group."""
     evidence, limit = record.evidence, record.clip_grad or math.inf
+    index = {name: position for position, name in enumerate(evidence.names)}
     updates = []
     for update in evidence.updates:
         if update.coefficient and update.step in run.local_norm_steps():
             norms, factors = run.local_norms(update.step), np.ones(len(evidence.names))
             for group in groups:
-                own = min(1.0, limit / (norm_of(norms, group.names) + 1e-6))
-                factors[[evidence.names.index(name) for name in group.names]] = own / update.coefficient
+                own = clip_coefficient(norm_of(norms, group.names), limit)
+                factors[[index[name] for name in group.names]] = own / update.coefficient
             updates.append(replace(update, gradient=update.gradient * factors[evidence.tensor]))
     return replace(evidence, updates=tuple(updates))
 

@@ -236,7 +236,7 @@ def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple
         weights, *moments = recorded.before
         coefficient = recorded.coefficient
         if settings.clip is not None and recorded.norm:
-            coefficient = min(1.0, settings.clip / (recorded.norm + 1e-6))
+            coefficient = clip_coefficient(recorded.norm, settings.clip)
         count, rates = max(1, recorded.count + settings.count), settings.rate * recorded.rates[evidence.tensor]
         with np.errstate(all="ignore"):
             gradient = settings.scale * coefficient * recorded.gradient
@@ -244,6 +244,11 @@ def predictions(evidence: Evidence, settings: HyperParameters) -> Iterator[tuple
             after = update(terms)
         yield recorded, terms, after
         carried = after[1:]
+
+
+def clip_coefficient(norm: float, limit: float) -> float:
+    """Return what gradients of a norm are multiplied by, as ``torch.nn.utils.clip_grad_norm_`` does; at most 1."""
+    return min(1.0, limit / (norm + 1e-6))
 
 
 def bounded(evidence: Evidence, recorded: HyperParameters) -> Evidence:

@@ -26,7 +26,8 @@ FAULTS: dict[ContradictionKind, tuple[str, Pattern | None, FaultLocation]] = {
 """What ranks should share, in the order of a step, with message, pattern and location."""
 ORDER = [*FAULTS]
 OF_ONE = {ContradictionKind.LEFT_OUT: "rank_copies.left_out", ContradictionKind.COUNTED_ALONE: "rank_copies.counted_alone"}
-OF_ALL = (ContradictionKind.NORM_TAKEN_AGAIN, ContradictionKind.ELEMENTS)
+"""Contradictions of one tensor that a norm leaves out, or counts, with their message."""
+OF_ALL_SQUARES = (ContradictionKind.NORM_TAKEN_AGAIN, ContradictionKind.ELEMENTS)
 """Norms of other squares than those of all gradients, no tensor of which is singled out."""
 OF_NORMS = (
     ContradictionKind.RANKS_OF_NORM,
@@ -68,12 +69,12 @@ def held_twice(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
     """Return what several ranks hold as their own: other tensors under one name where they differ, else one tensor that the framework's
     norm counts on each; None where there is nothing."""
     held = [each for each in found if each.kind is ContradictionKind.HELD_TWICE]
-    axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in held)]
+    axes = axes_apart(run, held)
     if not axes:
         return None
     names = [each.name for each in held]
     apart = any(each.kind in FAULTS and each.name in names for each in found)
-    shared: dict[str, Argument] = {"side": side, "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)), "names": listed(names)}
+    shared: dict[str, Argument] = {"side": side, "axes": in_words(axes), "names": listed(names)}
     if apart:
         return message("rank_copies.named_alike", **shared), Pattern.NAMED_ALIKE, FaultLocation.WEIGHTS
     return message("rank_copies.counted_twice", **shared), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
@@ -88,7 +89,7 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
     if first.step > min(each.step for each in found):
         return None
     alike = [each for each in found if (each.step, each.kind) == (first.step, first.kind)]
-    axes = [axis for axis in AXES if any(differs_along(run, each, axis) for each in alike)]
+    axes = axes_apart(run, alike)
     if not axes:
         return None
     id, pattern, place = FAULTS[first.kind]
@@ -96,11 +97,8 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
         id, place = "rank_copies.start_apart", FaultLocation.WEIGHTS
     claims = {"reference": first.first.value, "other": first.second.value}
     numbers = {name: value for name, value in claims.items() if isinstance(value, float)}
-    shared = {
-        "axes": all_of(*(message(f"rank_copies.{axis}") for axis in axes)),
-        "names": listed([*dict.fromkeys(each.name for each in alike)]),
-    }
-    words = message(id, side=side, **shared, rank=first.first.rank, odd=first.second.rank, **numbers)
+    names = listed([*dict.fromkeys(each.name for each in alike)])
+    words = message(id, side=side, axes=in_words(axes), names=names, rank=first.first.rank, odd=first.second.rank, **numbers)
     groups = other_groups(run, first.name) if place is FaultLocation.OPTIMIZER else None
     return sentences(words, groups) if groups is not None else words, pattern, place
 
@@ -119,7 +117,7 @@ def other_groups(run: Run, name: str) -> Message | None:
 def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
     """Return by which factor a framework's norms are off at every step, and of which ranks it is the root; None where they differ in
     another way, or where anything else was found."""
-    norms = [(each.first.value, each.second.value) for each in found if each.kind in OF_ALL]
+    norms = [(each.first.value, each.second.value) for each in found if each.kind in OF_ALL_SQUARES]
     factors = [theirs / same for theirs, same in norms if isinstance(theirs, float) and isinstance(same, float) and same]
     if not factors or len(factors) < len(found) or not all(math.isclose(factor, factors[0], rel_tol=CLOSE) for factor in factors):
         return None
@@ -127,8 +125,7 @@ def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> Ex
     axes = [axis for axis in AXES if (ranks := place.get(f"{axis}_size", 1)) > 1 and math.isclose(factors[0] ** 2, ranks, rel_tol=CLOSE)]
     shared: dict[str, Argument] = {"side": side, "factor": factors[0], "reference": theirs, "other": same}
     if axes:
-        over = all_of(*(message(f"rank_copies.{axis}") for axis in axes))
-        return message("rank_copies.norm_added_again", **shared, axes=over), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
+        return message("rank_copies.norm_added_again", **shared, axes=in_words(axes)), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
     return message("rank_copies.norm_by_a_factor", **shared), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
 
 
@@ -141,6 +138,16 @@ def of_one_kind(run: Run, side: Side, found: Sequence[Contradiction]) -> Explain
         return None
     words = message(OF_ONE[found[0].kind], side=side, names=found[0].name, rank=found[0].rank, reference=theirs, other=ours)
     return words, Pattern.NORM_MISCOUNTS, FaultLocation.SELF_CHECK
+
+
+def axes_apart(run: Run, found: Sequence[Contradiction]) -> list[str]:
+    """Return the axes of the layout on which the two ranks of any contradiction have different coordinates."""
+    return [axis for axis in AXES if any(differs_along(run, each, axis) for each in found)]
+
+
+def in_words(axes: Sequence[str]) -> Argument:
+    """Name axes of the layout."""
+    return all_of(*(message(f"rank_copies.{axis}") for axis in axes))
 
 
 def differs_along(run: Run, contradiction: Contradiction, axis: str) -> bool:
