@@ -18,19 +18,21 @@ from align_hooks.comparison.pipeline import compare as compare_runs
 from align_hooks.comparison.stage_result import StageResult
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.errors import AlignHooksError
+from align_hooks.evidence.opened import open_evidence
 from align_hooks.extras import needing
 from align_hooks.messages import rendered
 from align_hooks.process.executors import executor_of
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.read.dataframes import imported
-from align_hooks.record.reader import Run, open_run
+from align_hooks.record.reader import Run
 from align_hooks.record.write import output
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Source: TypeAlias = "str | os.PathLike[str] | Run"
-"""A run: a directory, a file that ``align-hooks distill`` wrote, an address of object storage, or what ``open_run`` returned."""
+"""A run: a directory, a file that ``align-hooks distill`` wrote, an address of object storage, what ``open_run`` returned, or a log, curves
+or a table that another tool kept of a run."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -161,4 +163,4 @@ def several(runs: Source | Sequence[Source]) -> Sequence[Source]:
 
 
 def _opened(run: Source) -> Run:
-    return run if isinstance(run, Run) else open_run(os.fspath(run))
+    return run if isinstance(run, Run) else open_evidence(run)

@@ -106,6 +106,5 @@ def test_logs_and_tables_are_judged_as_they_are(tmp_path: Path) -> None:
     files = tmp_path / "reference.csv", tmp_path / "candidate.csv"
     files[0].write_text(table)
     files[1].write_text(table.replace("1100,7.9,", "1100,7.95,"))
-    assert isinstance(accepted(*files).exception, RecordError)  # whose they are, nobody says
-    near = accepted(*files, "--side", "torch")
+    near = accepted(*files)
     assert near.exit_code == 0, near.output

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, place_of, report_files, run_of, written
+from align_hooks.cli.files import output, report_files, run_of, written
 from align_hooks.comparison.acceptance import REPEATS, acceptance, observed, outcome, outcome_words
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
-from align_hooks.evidence.convert import convert, convert_curves, is_curves
 from align_hooks.messages import message, rendered
-from align_hooks.process.archive import is_archive
-from align_hooks.record.reader import Run, open_run
 from align_hooks.report.acceptance import document
 from align_hooks.report.console import print_document
 from align_hooks.report.json import SHAPES, encoded
@@ -27,7 +23,6 @@ def accept(
     reference: Annotated[str, Positional(help="the run that is trusted: a record, a log, TensorBoard's events or a table")],
     candidate: Annotated[str, Positional(help="the run that was migrated, the same")],
     noise: Annotated[list[str] | None, Option(help="the reference again, with determinism off; the standard asks for two")] = None,
-    side: Annotated[str | None, Option(help="of tables that do not tell whose they are: torch or ms")] = None,
     json: Annotated[Path | None, Option(help="write all of it to this file, as JSON")] = None,
 ) -> None:
     """Judge a migrated run by the guide's acceptance standard.
@@ -39,12 +34,11 @@ def accept(
     Example: align-hooks accept runs/megatron runs/mindformers --noise runs/megatron_again --noise runs/megatron_third
     """
     _, json = report_files(None, json)
-    with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
-        pair = Pair(recorded(reference, Path(folder) / "reference", side), recorded(candidate, Path(folder) / "candidate", side))
-        own = Noise(pair, [recorded(path, Path(folder) / f"noise_{number}", side, "--noise ") for number, path in enumerate(noise or ())])
-        if own.problem:
-            raise RecordError(rendered(own.problem))
-        judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
+    pair = Pair(run_of(reference), run_of(candidate))
+    own = Noise(pair, [run_of(path, "--noise ") for path in noise or ()])
+    if own.problem:
+        raise RecordError(rendered(own.problem))
+    judged = (observed(pair.rows), *acceptance(pair.rows, own.rows()))
     found = outcome(judged)
     notes = message("acceptance.repeats", count=len(own.repeats), needed=REPEATS), message("acceptance.stricter")
     print_document(document(found, outcome_words(judged), judged, notes), output())
@@ -52,15 +46,3 @@ def accept(
     table = {"format": 1, **about, "exit_code": found.exit_code, "criteria": encoded(judged, SHAPES)}
     written("--json", json, lambda: table)
     raise SystemExit(found.exit_code)
-
-
-def recorded(text: str, folder: Path, side: str | None, option: str = "") -> Run:
-    """Return the record that an argument names, or one made in ``folder`` of a log or of curves, whose side is ``side`` if unsaid."""
-    source = place_of(text, option)
-    if is_curves(source):
-        convert_curves(source, folder, side)
-    elif source.is_file() and not is_archive(source):
-        convert(source, folder)
-    else:
-        return run_of(text, option)
-    return open_run(folder)

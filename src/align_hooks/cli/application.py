@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 from align_hooks._version import __version__
 from align_hooks.errors import AlignHooksError, RecordError, in_a_line, no_such, printable, shown
 from align_hooks.messages.catalogue import language_of, speaking
+from align_hooks.process.paths import ADDRESS
 from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
@@ -203,14 +204,15 @@ class Application:
         return function
 
     def __call__(self, words: Sequence[str]) -> None:
-        """Run the command that the words name, or print the list of commands."""
-        if words and words[0] in self.names:
-            self._of(words[0])(words[1:])
+        """Run the command that the words name, the first one of two paths, or print the list of commands."""
+        if words and (words[0] in self.names or ADDRESS.match(words[0]) or Path(words[0]).exists()):
+            named = words[0] in self.names
+            self._of(words[0] if named else self.names[0])(words[1:] if named else words)
             return
         width = max(map(len, self.names)) + 2
         commands = "\n".join(["Commands:", *(f"  {name:{width}}{self._summary(name)}." for name in self.names)])
         about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."
-        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]"
+        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...], or {PROGRAM} REFERENCE CANDIDATE, which compares"
         parser = Parser(PROGRAM, usage, about, commands, formatter_class=Help, allow_abbrev=False)
         parser.add_argument("--version", action="version", version=__version__)
         if not words or words[0].startswith("-"):
@@ -221,7 +223,21 @@ class Application:
 
 
 app = Application(
-    *("compare", "accept", "frozen", "watch", "ladder", "hybrid", "arbitrate", "check", "show", "distill", "convert", "dump-config"),
+    *(
+        "compare",
+        "solve",
+        "accept",
+        "frozen",
+        "watch",
+        "ladder",
+        "hybrid",
+        "arbitrate",
+        "check",
+        "show",
+        "distill",
+        "convert",
+        "dump-config",
+    ),
     *("run", "prove", "doctor", "demo", "env"),
 )
 

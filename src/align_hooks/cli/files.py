@@ -16,13 +16,13 @@ from rich.table import Column
 
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.evidence.opened import open_evidence
 from align_hooks.extras import needing
 from align_hooks.messages import Argument, rendered
 from align_hooks.messages.catalogue import ENGLISH, speaking
 from align_hooks.messages.progress import Progress
-from align_hooks.process import storage
 from align_hooks.process.paths import path_of
-from align_hooks.record.reader import Run, open_run
+from align_hooks.record.reader import Run
 from align_hooks.record.write import output as files
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import plain
@@ -41,9 +41,9 @@ def place_of(path: str | Path, option: str = "") -> Path:
 
 
 def run_of(text: str, option: str = "") -> Run:
-    """Return the run that an argument names by a path, or by an address of object storage."""
+    """Return what an argument names: a run by its path or address, or what another tool kept of one."""
     try:
-        return open_run(storage.place_of(text))
+        return open_evidence(text)
     except ValueError as error:
         raise RecordError(f"{option}{shown(str(text))} {error}") from None
 

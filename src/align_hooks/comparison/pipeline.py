@@ -55,6 +55,7 @@ def compare(
     stages, symptom = opened(stages, first_symptom(stages, pair.first), context)
     verdict, first = decide(stages, symptom, compared)
     blamed, batches = blame(first, stages, context), evidence_of(stages, BatchEvidence)
+    words, trial = next_step(verdict, blamed, context, stages)
     return ComparisonResult(
         verdict=verdict,
         first=first,
@@ -64,7 +65,8 @@ def compare(
         settings=tuple(context.settings),
         notes=tuple(context.notes(batches)),
         blame=blamed,
-        next=next_step(verdict, blamed, context, stages),
+        next=words,
+        trial=trial,
         calibration=context.noise.measured(),
         sides=tuple(map(side, pair.runs)),
         curves=curves(context, judged=comparable),

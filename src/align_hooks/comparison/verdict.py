@@ -9,7 +9,7 @@ from enum import Enum
 
 from align_hooks.comparison.finding import Finding, Words
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
-from align_hooks.messages import Side, message, sentences
+from align_hooks.messages import Argument, Message, Side, message, sentences
 from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.record.format.schema import Facts
 
@@ -144,6 +144,18 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """Trainings and a comparison that tell more, with nothing mended before them."""
+
+    words: Message
+    """Why they are made."""
+    commands: tuple[Argument, ...]
+    """Lines for a shell, in this order; the last one compares."""
+    decides: Message | None = None
+    """What is at fault where the runs then agree, and not alone at fault where they differ; None where that does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class ComparisonResult:
     """Everything that a report needs."""
 
@@ -160,6 +172,8 @@ class ComparisonResult:
     blame: Blame | None = None
     """None unless diverged."""
     next: Words | None = None
+    trial: Trial | None = None
+    """``next`` where it needs nobody's hand; None where something is to be mended, read or written first, or nothing is left to do."""
     calibration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Kind and step to name to relative error, as measured on repeats of the reference."""
     sides: tuple[RunSummary, ...] = ()

@@ -43,7 +43,8 @@ FLOAT32 = 2.0**-24
 class Tags:
     """The names that a framework gives to the quantities of a row."""
 
-    side: str
+    side: str | None
+    """``torch`` or ``ms``; None of names that people give."""
     names: Names
     rate_of_next: bool = False
     """Whether a learning rate stands at the step before the one that uses it."""
@@ -86,7 +87,7 @@ class Found:
 
 
 def scalars_of(found: Found, side: str | None) -> Scalars:
-    """Return the rows of curves of a ``side``; raises RecordError without a curve of the loss, or where neither names nor ``side`` tell."""
+    """Return the rows of curves of a ``side``, None where it is not said; raises RecordError without a curve of the loss."""
     curves = {spelled(name): curve for name, curve in found.curves.items() if curve}
     tags = tags_of(found, side)
     best = {quantity: next(filter(curves.get, map(spelled, names)), None) for quantity, names in tags.names.items()}
@@ -107,6 +108,8 @@ def scalars_of(found: Found, side: str | None) -> Scalars:
             rows.append(row_of(number - first, **values, skipped=False))
     if not rows:
         raise RecordError(f"{found.source} has its loss at step {numbers[0]} alone, before the first, which is number {first}")
+    if tags.side is None:
+        notes.append("nothing says which framework made it, so its learning rates are left out: --side torch or --side ms")
     if tags.rate_of_next:
         notes.append("Megatron-LM logs the learning rate of the step after: that of the first step is not known")
     largest = {name: max(map(abs, filter(math.isfinite, curve.values())), default=0.0) for name, curve in named.items()}
@@ -115,7 +118,7 @@ def scalars_of(found: Found, side: str | None) -> Scalars:
 
 
 def tags_of(found: Found, side: str | None) -> Tags:
-    """Return the names of the framework of curves; raises RecordError where neither the curves nor ``side`` show it."""
+    """Return the names of the framework of curves, or of people where neither the curves nor ``side`` say which that is."""
     if side not in (None, *FRAMEWORKS):
         raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
     names = {spelled(name) for name in found.curves}
@@ -123,7 +126,8 @@ def tags_of(found: Found, side: str | None) -> Tags:
     if known is not None and side in (None, known.side):
         return known
     if side is None:
-        raise RecordError(f"{found.source} does not tell which framework made it; say --side torch or --side ms")
+        # whether a rate is of its step or of the next is the framework's habit
+        return Tags(None, {**BY_HAND, "learning_rate": ()})
     own = (MEGATRON if side == MEGATRON.side else MINDFORMERS).names
     return Tags(side, {name: tuple(dict.fromkeys((*own[name], *BY_HAND[name]))) for name in BY_HAND})
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import RecordError, shown
+from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.evidence.convert import write
 from align_hooks.evidence.curves import records
 from align_hooks.evidence.logs import half_of_last_digit
@@ -59,13 +59,13 @@ def is_monitored(source: Path) -> bool:
 def convert_monitored(source: Path, run: Path, names: Path | None = None, side: str | None = None) -> tuple[Scalars, list[int]]:
     """Write the record of a monitor's files, and return its rows and the steps with local norms.
 
-    ``names`` is a record of the same model by the same framework; without it ``side`` is needed, and only the global norm is written.
+    ``names`` is a record of the same model by the same framework; without it only the global norm is written, of a ``side`` or of none.
     """
     monitored = read_monitored(source)
     named = open_run(names) if names is not None else None
     side = named.facts.side if named is not None else side
-    if side not in FRAMEWORKS:
-        raise RecordError(f"{source} does not tell which framework made it; say --side torch or --side ms, or name a record with --names")
+    if side not in (None, *FRAMEWORKS):
+        raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
     shards = _pieces(named, monitored, source) if named is not None else {}
     kept, left_out = _kept(monitored, shards)
     squares = [square for step in kept.values() for square in step.values() if square]

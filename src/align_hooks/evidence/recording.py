@@ -33,8 +33,8 @@ def row_of(step: int, **known: float | bool | None) -> Row:
 class Scalars:
     """The rows of scalars of a run."""
 
-    side: str
-    """``torch`` or ``ms``."""
+    side: str | None
+    """``torch`` or ``ms``; None where nothing says which."""
     rows: list[Row]
     """By step, ascending."""
     resolution: Mapping[str, float]
@@ -44,12 +44,14 @@ class Scalars:
 
 
 @contextmanager
-def recording(run: Path, side: str, asked: Settings, facts: JsonObject, steps: range, shards: Sequence[Shard] = ()) -> Iterator[Writer]:
+def recording(
+    run: Path, side: str | None, asked: Settings, facts: JsonObject, steps: range, shards: Sequence[Shard] = ()
+) -> Iterator[Writer]:
     """Yield the writer of a record by ``side`` with the settings ``asked``; raises RefusedRun where the directory holds a run."""
     if run.exists() and holds_a_run(run):
         raise RefusedRun(f"{run} already holds a run; choose another directory")
     writer = Writer(run.resolve(), Launch(), side, asked)
     writer.begin()
-    writer.describe(place={}, shards=shards, facts={"framework": FRAMEWORKS[side], **facts}, steps=steps)
+    writer.describe(place={}, shards=shards, facts={"framework": FRAMEWORKS.get(side or ""), **facts}, steps=steps)
     yield writer
     writer.finish(HowEnded("finished"), hooks={})

@@ -29,6 +29,7 @@ from align_hooks.settings import PREFIX, Settings, Source
 
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
 """The way out where a launcher leaves processes running, which record all the same, but whose end is unknown."""
+ENDED = "the command itself ended with exit code"
 USAGE = f"""\
 usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]
 Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask. With --arguments-only
@@ -90,7 +91,7 @@ def run(command: Sequence[str]) -> int:
     for problem in problems:
         say(f"align_hooks: {problem}", sys.stderr)
     if code not in (0, NOT_FOUND, NOT_EXECUTABLE) and not problems:
-        say(f"align_hooks: the command itself ended with exit code {code}", sys.stderr)
+        say(f"align_hooks: {ENDED} {code}", sys.stderr)
     return NothingRecorded.exit_code if problems and code == 0 else code
 
 

@@ -72,9 +72,14 @@ def unpacked(content: bytes, path: Path, is_known: Callable[[str], bool]) -> Pat
             if len(archive.infolist()) != count:
                 raise zipfile.BadZipFile("its list of files was changed")
             most = min(LARGEST, SMALL + SWELLING * len(content))
-            return cast("Path", Member(ZipFileSystem(path, dict(_unpacked(archive, is_known, most)))))
+            return held(path, dict(_unpacked(archive, is_known, most)))
     except BROKEN as error:
         raise ValueError(str(error) if isinstance(error, Refused) else f"is not a whole zip file ({shown(str(error))})") from None
+
+
+def held(path: Path, files: Mapping[str, bytes]) -> Path:
+    """Return the root of files that are held in memory, name to content, as if they lay in ``path``."""
+    return cast("Path", Member(ZipFileSystem(path, files)))
 
 
 class Refused(ValueError):

@@ -34,6 +34,10 @@ class Advice:
     """Names of ``commands.txt``, in the order in which they are run."""
     without_draws: bool = False
     """Whether the runs are trained without what draws random numbers."""
+    by_hand: bool = False
+    """Whether something is to be mended or written before the commands are run."""
+    decides: Message | None = None
+    """What is at fault where the runs that the commands make agree; None where that does not tell."""
 
 
 AGAIN = ("fed", "compare_fed")
@@ -196,9 +200,9 @@ def mend(now: Situation) -> Advice:
     nothing says which is wrong."""
     if now.blame is not None and now.blame.side_is_open:
         return Advice(message("next.read_both", suspect=now.suspect))
-    return Advice(message("next.mend", suspect=now.suspect), AGAIN) if now.is_replayable else store()
+    return Advice(message("next.mend", suspect=now.suspect), AGAIN, by_hand=True) if now.is_replayable else store()
 
 
 def store() -> Advice:
     """Return the advice that asks for nothing."""
-    return Advice(message("next.store"), BOTH)
+    return Advice(message("next.store"), BOTH, decides=message("decides.what_it_is_fed"))

@@ -15,7 +15,7 @@ from align_hooks.comparison.finding import Term, Words
 from align_hooks.comparison.settings.recorded import MICRO_BATCH, HyperParameter, can_be_given, listed
 from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, Status, differing, evidence_of, first_different
 from align_hooks.comparison.stages import registry
-from align_hooks.comparison.verdict import Blame, Verdict
+from align_hooks.comparison.verdict import Blame, Trial, Verdict
 from align_hooks.messages import Side, message, with_commands
 from align_hooks.record.format.ending import End
 from align_hooks.record.format.state import BUFFER
@@ -24,11 +24,15 @@ SETTING_OF_ROWS = {"torch": "next.rows_of_megatron", "ms": "next.rows_of_mindfor
 """Each side's setting for the rows of its embedding, with padding."""
 
 
-def next_step(verdict: Verdict, blame: Blame | None, context: ComparisonContext, stages: Sequence[StageResult]) -> Words:
-    """Return what to do after a comparison, with its commands."""
+def next_step(
+    verdict: Verdict, blame: Blame | None, context: ComparisonContext, stages: Sequence[StageResult]
+) -> tuple[Words, Trial | None]:
+    """Return what to do after a comparison, with its commands, and what of it needs nobody's hand."""
     advice = AFTER[verdict](Situation(context, stages, blame))
     lines = commands_of(advice.commands, context, stages, without_draws=advice.without_draws)
-    return with_commands(advice.words, *lines) if lines else advice.words
+    is_trial = not advice.by_hand and any(name.startswith("compare_") for name in advice.commands)
+    trial = Trial(advice.words, tuple(lines), advice.decides) if is_trial else None
+    return with_commands(advice.words, *lines) if lines else advice.words, trial
 
 
 # ---- diverged
@@ -85,8 +89,9 @@ def at_data(now: Situation) -> Advice | None:
     """Return what to do where batches differ."""
     if not now.is_replayable:
         return None
-    replayed = now.candidate_used("replay_batches")
-    return Advice(message("next.replay_the_reference_batches") if replayed else message("next.replay_batches"), AGAIN)
+    if now.candidate_used("replay_batches"):
+        return Advice(message("next.replay_the_reference_batches"), AGAIN, decides=message("decides.other_batches"))
+    return Advice(message("next.replay_batches"), AGAIN, decides=message("decides.own_data"))
 
 
 def at_weights(now: Situation) -> Advice | None:
@@ -94,21 +99,21 @@ def at_weights(now: Situation) -> Advice | None:
     if not now.is_replayable:
         return None
     if not now.candidate_used("load_weights"):
-        return Advice(message("next.replay_weights"), AGAIN)
-    return Advice(message("next.mend_conversion", suspect=now.suspect), AGAIN)
+        return Advice(message("next.replay_weights"), AGAIN, decides=message("decides.own_weights"))
+    return Advice(message("next.mend_conversion", suspect=now.suspect), AGAIN, decides=message("decides.conversion"))
 
 
 def without_draws(now: Situation) -> Advice:
     """Return that what draws random numbers is to be left out, by commands that do so where both are Megatron-LM's."""
     if all(can_be_without_draws(run) for run in now.pair.runs):
-        return Advice(message("next.without_draws"), BOTH, without_draws=True)
-    return Advice(message("next.without_dropout"), BOTH)
+        return Advice(message("next.without_draws"), BOTH, without_draws=True, decides=message("decides.draws"))
+    return Advice(message("next.without_dropout"), BOTH, by_hand=True)
 
 
 def at_state(now: Situation) -> Advice:
     """Return what to do where a state carries over."""
     if now.is_replayable and now.first > 0:
-        return Advice(message("next.look_at_checkpoint"), ("resumed", "compare_fed"))
+        return Advice(message("next.look_at_checkpoint"), ("resumed", "compare_fed"), decides=message("decides.place_in_data"))
     if now.is_replayable and now.pair.draws:
         return without_draws(now)
     first = first_different(now.stages)
@@ -124,7 +129,7 @@ def at_state(now: Situation) -> Advice:
 def at_forward(now: Situation) -> Advice | None:
     """Return what to do where the forward pass differs."""
     if now.is_replayable and evidence_of(now.stages, LossDivergence).rows.rows is AffectedRows.RANK:
-        return Advice(message("next.without_overlap"), AGAIN)
+        return Advice(message("next.without_overlap"), AGAIN, by_hand=True)
     if now.is_replayable and now.pair.draws:
         return without_draws(now)
     if (found := in_a_pass(now)) is not None:
@@ -146,7 +151,7 @@ def at_gradients(now: Situation) -> Advice | None:
     if now.is_replayable and now.pair.draws:
         return without_draws(now)
     if now.is_replayable and now.pair.candidate.world_size > 1:
-        return Advice(message("next.one_rank"), AGAIN)
+        return Advice(message("next.one_rank"), AGAIN, by_hand=True)
     return in_a_pass(now)
 
 
@@ -175,8 +180,12 @@ def at_updates(now: Situation) -> Advice | None:
         return Advice(message("next.read_optimizer")) if now.is_replayable else None
     updates = updates_to_inject(now.pair, now.stages)
     if now.is_replayable and set(updates) <= set(now.pair.reference.gradient_steps()):
-        return Advice(message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"))
-    return Advice(message("next.store_updates"), ("injectable", "injected_again", "compare_again"))
+        return Advice(
+            message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"), decides=message("decides.own_gradients")
+        )
+    return Advice(
+        message("next.store_updates"), ("injectable", "injected_again", "compare_again"), decides=message("decides.own_gradients")
+    )
 
 
 def at_self_check(now: Situation) -> Advice:
@@ -222,7 +231,7 @@ def after_inconclusive(now: Situation) -> Advice:
     if now.is_replayable:
         return Advice(message("next.measure_noise"), ("noise", "compare_with_noise"))
     if now.pair.converted and differing(now.stages, registry.hyper_parameters):
-        return Advice(message("next.set_alike_and_record_both", setting=now.settings), BOTH)
+        return Advice(message("next.set_alike_and_record_both", setting=now.settings), BOTH, by_hand=True)
     return Advice(message("next.record_both"), BOTH) if now.pair.converted else store()
 
 

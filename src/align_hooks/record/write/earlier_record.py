@@ -177,7 +177,7 @@ def continued(earlier: Facts, facts: JsonObject, first: int, run: Path, *, kept:
     return merged
 
 
-def refuse_other(earlier: Manifest, side: str, shards: Sequence[Shard], run: Path) -> None:
+def refuse_other(earlier: Manifest, side: str | None, shards: Sequence[Shard], run: Path) -> None:
     """Raise RefusedRun where the earlier run was of another side or model."""
     for key, differs in (("side", earlier.side not in (None, side)), ("parameters", earlier.parameters not in ((), tuple(shards)))):
         if differs:

@@ -32,7 +32,7 @@ class RecordStart:
 
     run: Path
     launch: Launch
-    side: str
+    side: str | None
     settings: Settings
     written: Counter[str] = field(default_factory=Counter)
     storage_limitations: list[str] = field(default_factory=list)

@@ -1,0 +1,65 @@
+"""What ``solve`` does as a document: each trial while it is made, and all of them at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from align_hooks.comparison.verdict import Trial
+from align_hooks.messages import message, with_commands
+from align_hooks.report.blocks import STEP, Code, DocumentBlock, Paragraph
+from align_hooks.report.comparison import conclusion as what_differs
+from align_hooks.report.document import Document
+from align_hooks.report.findings import size
+from align_hooks.report.json import Shape, Shapes
+from align_hooks.scenarios.solve import Conclusion
+from align_hooks.scenarios.trial import SolveStep, Spent
+
+
+def begun(number: int, trial: Trial) -> Paragraph:
+    """Return the line of a trial before it is made."""
+    return Paragraph(message("solve.step", number=number, words=trial.words), "bold", 0)
+
+
+def line(text: str) -> Code:
+    """Return a line before it is run."""
+    return Code([text], 2 * STEP)
+
+
+def spent(line: Spent) -> Paragraph:
+    """Return what a line took: seconds, and the bytes of the folder behind it."""
+    return Paragraph(message("solve.spent", seconds=line.seconds, bytes=size(line.bytes)), "dim", 3 * STEP)
+
+
+def showed(step: SolveStep) -> list[DocumentBlock]:
+    """Return what a trial showed, and what it rules out."""
+    ruled_out = [Paragraph(message("solve.ruled_out", what=step.rules_out))] if step.rules_out is not None else []
+    return [Paragraph(step.told, "", STEP, step.verdict), *ruled_out]
+
+
+def document(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Document:
+    """Return how it ended: what the last comparison says, what to run now, and every trial with its lines."""
+    return Document(conclusion.result, conclusion.words, [*ended(conclusion, steps), *trials(steps)], title=message("solve.title"))
+
+
+def ended(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Iterator[DocumentBlock]:
+    """Yield what a person needs at the end."""
+    if conclusion.comparison is not None:
+        yield from what_differs(conclusion.comparison)
+    if conclusion.lines:
+        yield Code(conclusion.lines)
+    seconds, added = sum(sum(step.seconds) for step in steps), sum(step.bytes for step in steps)
+    yield Paragraph(message("solve.all", trials=len(steps), seconds=seconds, bytes=size(added)), "dim")
+
+
+def trials(steps: Sequence[SolveStep]) -> Iterator[DocumentBlock]:
+    """Yield every trial, its lines and what it showed."""
+    for number, step in enumerate(steps, 1):
+        yield Paragraph(with_commands(message("solve.step", number=number, words=step.words), *step.lines), "bold", 0)
+        yield from showed(step)
+
+
+JSON: Shapes = {
+    Conclusion: Shape("result told=words* comparison lines messages"),
+    SolveStep: Shape("words lines seconds bytes verdict told causes rules_out"),
+}
+"""Keys of the JSON beside a comparison's."""
