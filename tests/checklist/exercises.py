@@ -14,7 +14,9 @@ import yaml
 
 from align_hooks.checklist.judge import JudgedRow
 from align_hooks.checklist.result import Checklist, check
-from align_hooks.configuration.megatron import read_command
+from align_hooks.checklist.row import RowGroup, SideSpec
+from align_hooks.checklist.tables import ROWS
+from align_hooks.configuration.megatron import ARGUMENTS, read_command
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
@@ -155,6 +157,9 @@ def exercises() -> Iterator[Exercise]:
 
 DATA = "train_dataset.data_loader.config"
 EXERCISES = tuple(exercises())
+OF_MEGATRON = [row for row in ROWS if row.group is RowGroup.STRUCTURE and row.megatron.keys == (row.id,)]
+ALONE = [row for row in OF_MEGATRON if row.mindformers == SideSpec(fixed=ARGUMENTS.get(row.id, False))]
+"""Rows of arguments that change the model and that only Megatron-LM has."""
 
 
 def checked(style: str, flags: dict[str, Any], keys: dict[str, Any]) -> Checklist:

@@ -7,14 +7,13 @@ from typing import Any
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.row import CheckRow, SideSpec
 from align_hooks.checklist.tables import GROUPS, ROWS
-from align_hooks.checklist.tables.structure import ALONE
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from align_hooks.configuration.megatron import RENAMED
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, rendered
-from checklist.exercises import EXERCISES
+from checklist.exercises import ALONE, EXERCISES
 
 PAGE = Path(__file__).parents[2] / "docs" / "checklist.md"
 START, END = "<!-- rows: made by python tests/checklist/table.py -->\n", "<!-- end of rows -->\n"

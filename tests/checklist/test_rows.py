@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from align_hooks.checklist.advice import ADVICE
 from align_hooks.checklist.judge import JudgedRow, RowOutcome, judge
 from align_hooks.checklist.row import CheckRow, Effect
 from align_hooks.checklist.tables import GROUPS, ROW, ROWS
-from align_hooks.checklist.tables.structure import ALONE
 from align_hooks.configuration.mindformers import read_yaml
 from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
 from align_hooks.messages import Side
-from checklist.exercises import BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
+from checklist.exercises import ALONE, BASES, EXERCISES, EXPERTS, LATENT, NEW, OLD, Exercise, megatron, mindformers
 from checklist.shipped import rows
 
 BY_NAME = {row.id: row for row in ROWS}
@@ -112,6 +112,7 @@ def test_rows_have_names_of_their_own_and_sources() -> None:
     assert [row.id for row in ROWS if not row.sources] == []
     assert [row.id for row in ROWS if row.when and row.when.partition("=")[0] not in BY_NAME] == []
     assert len(GROUPS) == 10
+    assert ADVICE.keys() <= BY_NAME.keys()
 
 
 def wanted() -> set[str]:

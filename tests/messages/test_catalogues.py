@@ -11,6 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, nodes
 
 import align_hooks
+from align_hooks.checklist.tables import ROWS
 from align_hooks.messages import CAPITAL, id_of
 from align_hooks.messages.catalogue import CATALOGUES, CHINESE, ENGLISH, catalogue
 
@@ -47,6 +48,9 @@ def made() -> Iterator[tuple[str, str, set[str] | None]]:
                     yield f"{path.relative_to(SOURCE)}:{call.lineno}", literal.value, {argument.key for argument in call.kwargs}
     for place, id, keys in said_by_scripts():
         yield place, id, set(KEY.findall((keys or "").strip()))
+    for row in ROWS:
+        for said in filter(None, (row.way_out, row.by_hand)):
+            yield f"checklist/rows.txt: {row.id}", said.id, set(said.arguments)
 
 
 def ids_of(expression: ast.expr) -> Iterator[str]:

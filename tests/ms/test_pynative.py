@@ -65,7 +65,7 @@ TWINS: Mapping[str, tuple[Callable[[Tensor], Any], Callable[[np.ndarray], np.nda
         lambda x: np.concatenate([x[:, :1], 2 * x[:, 1:3], 3 * x[:, 3:]], 1),
     ),
     "roll": (lambda x: operators.roll(x, -1, 1), lambda x: np.roll(x, -1, 1)),
-    "stack": (lambda x: operators.stack([x, x * 2], 1), lambda x: np.stack([x, x * 2], 1)),
+    "stack": (lambda x: OPERATORS["stack"]([x, x * 2], 1), lambda x: np.stack([x, x * 2], 1)),
     "norm": (lambda x: operators.norm(x, dim=1), lambda x: np.linalg.norm(x, axis=1)),
     "outer": (lambda x: OPERATORS["outer"](x[0], x[1]), lambda x: np.outer(x[0], x[1])),
     "topk": (lambda x: operators.topk(x, 2)[0], lambda x: np.sort(x, axis=-1)[:, :-3:-1]),

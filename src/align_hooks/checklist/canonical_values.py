@@ -6,7 +6,7 @@ Most are plain numbers and names. Where no single value says it, a type of its o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -372,6 +372,32 @@ def dtype(value: Setting) -> Setting:
 def text(value: Setting) -> Setting:
     """Return a name in lower case with underscores for dashes; else the value unchanged."""
     return value.lower().replace("-", "_") if isinstance(value, str) else value
+
+
+def or_else(otherwise: Setting) -> Callable[[Setting], Setting]:
+    """Return a form in which nothing and 0 are a value."""
+    return lambda value: plain(value) or otherwise
+
+
+def one_if_none(value: Setting) -> Setting:
+    """Return a factor, 1 where there is none."""
+    return 1.0 if value is None else plain(value)
+
+
+def several(value: Setting) -> Setting:
+    """Return a number or factor; None for 0 and 1, which change nothing."""
+    return None if plain(value) in (0, 1) else plain(value)
+
+
+def in_callback(kind: str, key: str) -> Callable[[Setting], Setting]:
+    """Return a form that finds a setting of a callback in MindFormers' list; Megatron's value stays unchanged."""
+
+    def form(value: Setting) -> Setting:
+        if not isinstance(value, list):
+            return value
+        return next((callback.get(key) for callback in value if isinstance(callback, dict) and callback.get("type") == kind), None)
+
+    return form
 
 
 # ---- comparing and showing

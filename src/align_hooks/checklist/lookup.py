@@ -71,6 +71,16 @@ def are_numbers(*values: Setting) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
+def on(name: str) -> Read:
+    """Return a reader of whether a switch is on."""
+    return lambda c: is_on(c, name)
+
+
+def off(name: str) -> Read:
+    """Return a reader of whether a switch is not on."""
+    return lambda c: not value_of(c, (name,), False)
+
+
 def is_on(configuration: Configuration, *keys: str) -> bool:
     """Return whether the first key that is set is set to True."""
     value = configuration.find(keys)

@@ -271,7 +271,3 @@ class CheckRow:
                 if without.why is not None or not same(without.value, resolved.value):
                     return values[key]
         return values[keys[0]] if keys and spec.keys else None
-
-
-NEVER = SideSpec(fixed=False)
-"""A side that has no such setting, so that it is off."""

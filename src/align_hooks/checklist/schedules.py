@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -16,10 +17,19 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.checklist.canonical_values import UNSET
-from align_hooks.checklist.lookup import Unstated, value_of
+from align_hooks.checklist.canonical_values import UNSET, Words, text
+from align_hooks.checklist.lookup import Unstated, are_numbers, value_of
 from align_hooks.checklist.resolver import ODD
-from align_hooks.checklist.resolvers.schedule import mindformers_steps, rates_of_groups, schedule_class, schedule_keys
+from align_hooks.checklist.resolvers.schedule import (
+    length_of_schedule,
+    megatron_decay_length,
+    megatron_warmup,
+    mindformers_steps,
+    mindformers_warmup,
+    rates_of_groups,
+    schedule_class,
+    schedule_keys,
+)
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Unknown
 from align_hooks.messages import Argument, message
 
@@ -409,3 +419,76 @@ def weight_decay(configuration: Configuration) -> Schedule:
         return first + (part if style == "linear" else 0.5 * (np.cos(math.pi * (1 - part)) + 1.0)) * (last - first)
 
     return Schedule(rate, steps, message("schedule.ramp", style=style, first=first, last=last))
+
+
+# ---- why settings of two schedules need not agree
+
+STYLES = {
+    "ConstantWarmUpLR": "constant",
+    "LinearWithWarmUpLR": "linear",
+    "CosineWithWarmUpLR": "cosine",
+    "CosineAnnealingLR": "cosine",
+    "WarmUpStableDecayLR": "wsd",
+    "WSD": "wsd",
+}
+"""Names of the same shape of a schedule."""
+
+
+def shape_of(kind: Setting) -> Setting:
+    """Return the one name of a schedule's shape, whatever the framework calls it."""
+    return STYLES.get(schedule_class(kind), text(schedule_class(kind)))
+
+
+def same_schedule(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why two schedules' settings need not agree: both give the same rate, within float32's rounding, at every step."""
+    try:
+        errors = differences(learning_rate(reference), learning_rate(candidate))[1]
+    except Unstated:
+        return None
+    return None if (errors > RATE).any() else message("harmless.same_rates")
+
+
+def same_rates(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why the highest rates need not agree; None where these differ, whatever else is not known."""
+    with suppress(Unknown):
+        return same_schedule(reference, candidate)
+    return None
+
+
+def same_end(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why the lowest rates need not agree: the schedules are the same, or constant."""
+    kinds = [c.find(("lr_decay_style", *schedule_keys("type"))) for c in (reference, candidate)]
+    constant = all(kind is not None and shape_of(kind.value) == "constant" for kind in kinds)
+    return same_schedule(reference, candidate) or (message("harmless.constant_rates") if constant else None)
+
+
+def warms_by_a_part(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why steps of warm-up need not agree: a side has them as a part of the schedule, which is another row."""
+    by_parts = any(map(_part, (reference, candidate))) and not _may_be_those_steps(reference, candidate)
+    return same_schedule(reference, candidate) or (message("harmless.as_a_part") if by_parts else None)
+
+
+def warms_by_steps(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why parts of a schedule need not agree: one of unknown length may come to the other side's steps."""
+    by_steps = _may_be_those_steps(reference, candidate)
+    return same_schedule(reference, candidate) or (message("harmless.as_steps") if by_steps else None)
+
+
+def _part(c: Configuration) -> Setting:
+    return value_of(c, ("lr_warmup_fraction", *schedule_keys("warmup_ratio")), None)
+
+
+def _may_be_those_steps(*sides: Configuration) -> bool:
+    """Return whether a side warms up by a part of an unknown length, and the other by as many steps of its own."""
+    of_mindformers = mindformers_warmup, length_of_schedule
+    kinds = [of_mindformers if c.side == MINDFORMERS else (megatron_warmup, megatron_decay_length) for c in sides]
+    for at, other in ((0, 1), (1, 0)):
+        part, steps, length = _part(sides[at]), *(of_side(sides[other]) for of_side in kinds[other])
+        if part and not _part(sides[other]) and kinds[at][0](sides[at]) is UNSET:
+            return not are_numbers(part, steps, length) or abs(part * length - steps) < 1
+    return False
+
+
+def by_steps(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why a length in samples need not agree: schedules are compared in steps."""
+    return message("harmless.in_steps")

@@ -12,7 +12,7 @@ from align_hooks.ms_side.activations_of_older import of_older
 from align_hooks.ms_side.devices import refuse_large
 from align_hooks.ms_side.model import is_per_token, model_of
 from align_hooks.ms_side.place import place, summed
-from align_hooks.ms_side.point_builder import Builder
+from align_hooks.ms_side.point_builder import Builder, of_points
 from align_hooks.ms_side.points import TokenLayout
 from align_hooks.ms_side.session import MsSession
 from align_hooks.ms_side.token_losses import is_called_whole
@@ -125,16 +125,6 @@ def made(session: MsSession, loss_scale: float) -> StepActivations | None:
         widths |= {view.name: view.width for view in point.views if wanted(view.name)}
     if not sums:
         return None
-    layout, extents = session.points[0].layout, sorted(set(widths.values()))
-    return StepActivations(
-        sums,
-        tensors,
-        {
-            "rows": [layout.rows],
-            "length": layout.length,
-            "extents": [{"width": width, "columns": [0, width], "slices": None, "counted": True} for width in extents],
-            "extent_of": {name: extents.index(width) for name, width in widths.items()},
-            "scale": 1.0 / scale(session, loss_scale),
-            "by_tokens": is_per_token(session.train_cell),
-        },
-    )
+    layout, factor = session.points[0].layout, 1.0 / scale(session, loss_scale)
+    by_tokens = is_per_token(session.train_cell)
+    return StepActivations(sums, tensors, of_points(widths, [layout.rows], layout.length, factor, by_tokens=by_tokens))

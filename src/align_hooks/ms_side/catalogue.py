@@ -27,6 +27,10 @@ def training(settings: Settings) -> bool:
     return any(source is not None for source in replayed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
+def _batches(settings: Settings) -> bool:
+    return bool(settings.steps(BATCHES))
+
+
 _hook = functools.partial(hook_at, handlers="align_hooks.ms_side.hooks")
 _mindformers = functools.partial(_hook, package="mindformers", supports=MINDFORMERS)
 _pynative = functools.partial(
@@ -35,7 +39,20 @@ _pynative = functools.partial(
 _behind = functools.partial(_pynative, behind="pynative_config")
 _in_step = functools.partial(_behind, in_step=True)
 TRAINER, GPT = "mindformers.pynative.trainer.trainer", "mindformers.pynative.base_models.gpt.gpt_model"
-SPARSE = "mindformers.pynative.transformers.experimental_attention_variant"
+LOSS, LAYERS = "mindformers.pynative.loss.loss", "mindformers.pynative.transformers"
+FURTHER, SPARSE = f"{LAYERS}.multi_token_prediction", f"{LAYERS}.experimental_attention_variant"
+PYNATIVE_STEP = {
+    "update": (f"{TRAINER}:Trainer._optimizer_update", "update:wrap", "reads or replaces the gradients before they are clipped"),
+    "forward": (f"{GPT}:GPTModel.construct", "forward:wrap", "sees the batch"),
+    "backward": (f"{TRAINER}:Trainer._forward_backward", "forward:part", "keeps the loss of each micro-batch"),
+    "losses": (f"{LOSS}:_NLLLossModule.construct", "forward:losses", "keeps the losses of tokens before the mask"),
+    "auxiliary": (f"{LAYERS}.moe.moe_utils:MoEAuxLossAutoScaler.construct", "terms:auxiliary", "adds up what balances experts"),
+    "prediction": (f"{FURTHER}:MTPLossAutoScaler.construct", "terms:prediction", "adds up what predicts further tokens"),
+    "indexer_loss": (f"{SPARSE}.csa:save_to_indexer_losses_tracker", "terms:indexer", "adds up what teaches sparse attention's indexers"),
+    "sparse": (f"{SPARSE}.indexer:CSAIndexer.construct", "sparse:wrap", "keeps the positions that sparse attention chooses"),
+    "routing": (f"{LAYERS}.moe.router:TopKRouter.construct", "routing:wrap", "keeps the experts of each token"),
+}
+"""Hooks of a step of the PyNative trainer: patch point, handler, and why."""
 PYNATIVE_HOOKS: tuple[Hook, ...] = (
     _hook(
         "hyper_parallel",
@@ -71,62 +88,9 @@ PYNATIVE_HOOKS: tuple[Hook, ...] = (
         asked=Settings.any_set,
         why="knows weights and optimizer, feeds recorded batches, and sees the steps by a callback",
     ),
-    _in_step(
-        "pynative_update",
-        f"{TRAINER}:Trainer._optimizer_update",
-        handler="update:wrap",
-        asked=training,
-        why="reads or replaces the gradients before they are clipped",
-    ),
-    _in_step("pynative_forward", f"{GPT}:GPTModel.construct", handler="forward:wrap", asked=training, why="sees the batch"),
-    _in_step(
-        "pynative_backward",
-        f"{TRAINER}:Trainer._forward_backward",
-        handler="forward:part",
-        asked=training,
-        why="keeps the loss of each micro-batch",
-    ),
-    _in_step(
-        "pynative_losses",
-        "mindformers.pynative.loss.loss:_NLLLossModule.construct",
-        handler="forward:losses",
-        asked=lambda settings: bool(settings.steps(BATCHES)),
-        why="keeps the losses of tokens before the mask",
-    ),
-    _in_step(
-        "pynative_auxiliary",
-        "mindformers.pynative.transformers.moe.moe_utils:MoEAuxLossAutoScaler.construct",
-        handler="terms:auxiliary",
-        asked=training,
-        why="adds up what balances experts",
-    ),
-    _in_step(
-        "pynative_prediction",
-        "mindformers.pynative.transformers.multi_token_prediction:MTPLossAutoScaler.construct",
-        handler="terms:prediction",
-        asked=training,
-        why="adds up what predicts further tokens",
-    ),
-    _in_step(
-        "pynative_indexer_loss",
-        f"{SPARSE}.csa:save_to_indexer_losses_tracker",
-        handler="terms:indexer",
-        asked=training,
-        why="adds up what teaches sparse attention's indexers",
-    ),
-    _in_step(
-        "pynative_sparse",
-        f"{SPARSE}.indexer:CSAIndexer.construct",
-        handler="sparse:wrap",
-        asked=training,
-        why="keeps the positions that sparse attention chooses",
-    ),
-    _in_step(
-        "pynative_routing",
-        "mindformers.pynative.transformers.moe.router:TopKRouter.construct",
-        handler="routing:wrap",
-        asked=training,
-        why="keeps the experts of each token",
+    *(
+        _in_step(f"pynative_{name}", point, handler=handler, asked=_batches if name == "losses" else training, why=why)
+        for name, (point, handler, why) in PYNATIVE_STEP.items()
     ),
 )
 HOOKS: tuple[Hook, ...] = (

@@ -1,6 +1,6 @@
 """Points made and put into the Cells of a model, and those that newer and older models share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,6 +86,19 @@ class Builder:
         """Put a point behind an attribute whose own class cannot be changed."""
         if point is not None:
             put(owner, name, compiled.Around(getattr(owner, name), point))
+
+
+def of_points(widths: Mapping[str, int], rows: Sequence[int], length: int, scale: float, *, by_tokens: bool) -> dict[str, object]:
+    """Return the facts of a step's recorded values, by the ``widths`` of their points, and the ``rows`` of its micro-batches."""
+    extents = sorted(set(widths.values()))
+    return {
+        "rows": list(rows),
+        "length": length,
+        "extents": [{"width": width, "columns": [0, width], "slices": None, "counted": True} for width in extents],
+        "extent_of": {name: extents.index(width) for name, width in widths.items()},
+        "scale": scale,
+        "by_tokens": by_tokens,
+    }
 
 
 def of_logits(build: Builder, cell: Cell, name: str, rows: int) -> None:

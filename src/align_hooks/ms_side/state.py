@@ -7,6 +7,8 @@ MindSpore's default generator seeds all draws outside a compiled graph, and draw
 kernels, and of micro-batches inside the compiled step, cannot be read.
 """
 
+import functools
+
 import mindspore
 import numpy as np
 
@@ -14,6 +16,7 @@ from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.optimizer import updates_made
+from align_hooks.ms_side.session import MsSession
 from align_hooks.record.format.random_states import digest, of_python_and_numpy
 from align_hooks.record.format.state import BUFFER, GROWTH, UPDATES
 
@@ -26,6 +29,13 @@ def at_step(optimizer: Optimizer, parameters: Parameters | None, scaler: Cell = 
     for buffer in parameters.buffers if parameters is not None else ():
         state[f"{BUFFER}{buffer.fused.native}"] = digest(to_numpy(buffer.model).tobytes())
     return state
+
+
+def keep(session: MsSession, optimizer: Optimizer, scaler: Cell = None) -> None:
+    """Keep the digests of the generators, and the counts, for the row of the step that begins."""
+    best_effort, read = session.recording.best_effort, functools.partial(at_step, optimizer, session.parameters, scaler)
+    session.random = best_effort("the random states", generators, {})
+    session.state = best_effort("the state that the step starts from", read, {})
 
 
 def generators() -> dict[str, str]:

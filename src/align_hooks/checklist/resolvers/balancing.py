@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from align_hooks.checklist.canonical_values import UNSET, Balanced, Counts, Shares, Unchosen, Words, text
+from align_hooks.checklist.canonical_values import UNSET, Balanced, Counts, Printed, Shares, Unchosen, Words, text
 from align_hooks.checklist.lookup import Unstated, are_numbers, is_new, is_older_core, is_on, model, value_of
 from align_hooks.checklist.mindformers_models import DEEPSEEK, default, family
 from align_hooks.checklist.resolver import EditRequest, Edits, no_edits, resolver
@@ -210,3 +210,18 @@ def unchosen_groups(c: Configuration) -> Setting:
     newer = c.side == MINDFORMERS and is_new(c)
     biased = value_of(c, model("moe_router_enable_expert_bias"), default("moe_router_enable_expert_bias")) if newer else False
     return Unchosen.ZERO if biased is True else Unchosen.LOWEST
+
+
+def groups_by_hand(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return what is watched by hand, since no setting says whether a score with its bias falls below 0."""
+    return message("by_hand.groups_not_chosen")
+
+
+def printed(c: Configuration) -> Setting:
+    """Return what a side prints as its loss where further tokens are predicted."""
+    return Printed.SUM if c.side == MINDFORMERS and is_new(c) else Printed.LANGUAGE_MODEL
+
+
+def printed_by_hand(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return how printed losses that are of different things are compared."""
+    return message("by_hand.printed_loss")

@@ -5,9 +5,14 @@ from __future__ import annotations
 from align_hooks.checklist.canonical_values import UNSET, Released
 from align_hooks.checklist.lookup import Read, is_on, value_of
 from align_hooks.configuration.values import Configuration, Setting
+from align_hooks.messages import message, terms
 
 PAIRS = {"1.3": "2.4", "1.5": "2.6", "1.6": "2.7.0", "1.7": "2.7.1", "1.8": "2.7.2", "1.9": "2.9.0", "2.0": "2.10", "2.1": "2.11"}
 """MindFormers to the MindSpore that it was released with, those of 2.0 and 2.1 by what their wheels ask for."""
+PAIRS_BY_HAND = message(
+    "by_hand.versions",
+    pairs=terms(message("by_hand.version_pair", mindformers=name, mindspore=released) for name, released in PAIRS.items()),
+)
 
 
 def variable(name: str) -> Read:

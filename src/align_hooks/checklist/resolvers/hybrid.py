@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from align_hooks.checklist.canonical_values import ExpertLayers
-from align_hooks.checklist.lookup import are_numbers, value_of
+from align_hooks.checklist.lookup import Read, are_numbers, value_of
 from align_hooks.checklist.resolver import Edits
 from align_hooks.configuration.hybrid import LAYERS, PATTERNS
 from align_hooks.configuration.values import Configuration, Setting
@@ -22,10 +22,14 @@ def is_of_blocks(c: Configuration) -> bool:
     return usual_blocks(pattern(c)) is not None
 
 
-def pattern_of_no_blocks(name: str, c: Configuration) -> Setting:
-    """Return a pattern that makes no blocks of a GPTModel; None for one that does, whose blocks other rows compare."""
-    value = value_of(c, (name,), None)
-    return None if not value or usual_blocks(str(value)) is not None else value
+def pattern_of_no_blocks(name: str) -> Read:
+    """Return a reader of a pattern that makes no blocks of a GPTModel; None for one that does, whose blocks other rows compare."""
+
+    def read(c: Configuration) -> Setting:
+        value = value_of(c, (name,), None)
+        return None if not value or usual_blocks(str(value)) is not None else value
+
+    return read
 
 
 def in_pattern(edits: Edits, candidate: Configuration, wanted: Mapping[str, Setting]) -> Edits:

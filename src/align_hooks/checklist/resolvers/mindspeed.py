@@ -123,9 +123,13 @@ def all_dimensions(c: Configuration) -> Setting:
     return 1.0 if c.version and not is_since(c.version, 0, 14) else 0.0
 
 
-def yarn_scale(name: str, otherwise: float | Read) -> Read:
+YARN_SCALES: Mapping[str, float | Read] = {"mscale": 1.0, "mscale_all_dim": all_dimensions}
+"""Scales of YaRN, and the default of each."""
+
+
+def yarn_scale(name: str) -> Read:
     """Return a reader of a scale of YaRN, which MindSpeed-LLM names otherwise."""
-    return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), otherwise)
+    return lambda c: value_of(c, (f"rope_scaling_{name}" if of_mindspeed(c) else name,), YARN_SCALES[name])
 
 
 def balances(c: Configuration) -> Setting:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from align_hooks.checklist.canonical_values import UNSET, Decays, OptimizerKind, Words, text
-from align_hooks.checklist.lookup import are_numbers, has, value_of
+from align_hooks.checklist.lookup import Read, all_sides, are_numbers, has, value_of
 from align_hooks.checklist.resolver import EditRequest, Edits, Resolver, resolver
 from align_hooks.checklist.resolvers.layout import is_piped
 from align_hooks.configuration.values import MINDFORMERS, Configuration, Setting, Value
@@ -180,10 +180,19 @@ def strength(c: Configuration) -> Setting:
     return value_of(c, ("optimizer.weight_decay",), 0.0) if c.side == MINDFORMERS else value_of(c, ("weight_decay",), 0.01)
 
 
-def unless_constant(c: Configuration, name: str) -> Setting:
-    """Return an end of the weight decay's change; None where the decay is constant."""
-    constant = value_of(c, ("weight_decay_incr_style",), "constant") == "constant"
-    return None if constant else value_of(c, (name,), None)
+def unless_constant(name: str) -> Read:
+    """Return a reader of an end of the weight decay's change; None where the decay is constant."""
+
+    def read(c: Configuration) -> Setting:
+        constant = value_of(c, ("weight_decay_incr_style",), "constant") == "constant"
+        return None if constant else value_of(c, (name,), None)
+
+    return read
+
+
+def no_decay(reference: Configuration, candidate: Configuration) -> Words | None:
+    """Return why it does not matter which weights decay: a side decays none."""
+    return None if all_sides(strength, reference, candidate) else message("harmless.no_decay")
 
 
 def decaying_differences(reference: Setting, candidate: Setting) -> Words | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from align_hooks.checklist.canonical_values import UNSET, Dynamic, Switched, Words, dtype
-from align_hooks.checklist.lookup import are_numbers, has, is_new, is_on, model, value_of
+from align_hooks.checklist.lookup import Read, all_sides, are_numbers, has, is_new, is_on, model, value_of
 from align_hooks.checklist.mindformers_models import default
 from align_hooks.checklist.resolver import EditRequest, Edits, Resolver, one_key, resolver
+from align_hooks.checklist.row import Explain
 from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuration, Setting
 from align_hooks.messages import message
 
@@ -149,14 +150,37 @@ def megatron_router_type(c: Configuration) -> Setting:
     return "float32" if value_of(c, ("router_gating_in_fp32",), False) else value_of(c, ("moe_router_dtype",), megatron_compute)
 
 
-def own_type(c: Configuration, own: Sequence[str], older: Setting) -> Setting:
-    """Return the type of a kind of weight by its ``own`` keys, with a default in ``older`` models; None for that of all weights."""
+OWN_TYPES: Mapping[str, tuple[tuple[str, ...], Setting]] = {
+    "embedding": (model("embedding_init_type"), None),
+    "norms": (model("layernorm_compute_type", "layernorm_compute_dtype"), default("layernorm_compute_dtype")),
+    "router": ((*model("router_dense_type"), "moe_config.router_dense_type"), default("moe_router_dtype")),
+}
+"""Kinds of weights with a type of their own in MindFormers: its keys, and its default in older models, None where there is none."""
+
+
+def own_type(c: Configuration, kind: str) -> Setting:
+    """Return the type of a kind of weight by its own keys; None for that of all weights."""
+    own, older = OWN_TYPES[kind]
     return None if older is not None and is_new(c) else dtype(value_of(c, own, older))
 
 
-def held_as_all(c: Configuration, own: Sequence[str], older: Setting) -> bool:
-    """Return whether a kind of weight is held in the type of all weights, which has a row."""
-    return c.side != MINDFORMERS or own_type(c, own, older) is None
+def held(kind: str) -> Read:
+    """Return a reader of the type in which a kind of weight is held and updated, in MindFormers without float32 copies."""
+    return lambda c: own_type(c, kind) or mindformers_parameter_type(c)
+
+
+def held_as_all(kind: str) -> Explain:
+    """Return the reason why types of a kind of weight need not agree: it is held in that of all weights, which has a row."""
+
+    def harmless_if(*sides: Configuration) -> Words | None:
+        as_all = all_sides(lambda c: c.side != MINDFORMERS or own_type(c, kind) is None, *sides)
+        return message("harmless.as_all_weights") if as_all else None
+
+    return harmless_if
+
+
+HIGH_PRECISION = 'context.set_context(ascend_config={"ge_options": {"global": {"ge.opSelectImplmode": "high_precision"}}})'
+HIGH_PRECISION_BY_HAND = message("by_hand.high_precision", command=HIGH_PRECISION)
 
 
 def megatron_loss_type(c: Configuration) -> Setting:

@@ -30,8 +30,6 @@ from align_hooks.configuration.values import MEGATRON, MINDFORMERS, Configuratio
 from align_hooks.messages import message
 
 CHATGLM_BASE = 10000
-YARN_SCALES = (("mscale", 1.0), ("mscale_all_dim", mindspeed.all_dimensions))
-"""Scales of YaRN, and the default of each."""
 YARN = "yarn"
 """The name of YaRN's scaling in both frameworks."""
 ORIGINAL = model(*(f"{table}.original_max_position_embeddings" for table in ("rope_scaling", "scaling_factor")))
@@ -281,6 +279,7 @@ def megatron_rope_scaling(c: Configuration) -> Setting:
 
 BOUNDS = {field: model(*(f"{table}.{name}" for table in ("rope_scaling", "scaling_factor"))) for field, name in mindspeed.BOUNDS.items()}
 """The bounds of Llama 3.1's scaling and the keys of each."""
+BOUND_KEYS = tuple(key for keys in BOUNDS.values() for key in keys)
 
 
 @resolver
@@ -324,7 +323,7 @@ def _older_yarn(reference: Configuration) -> Iterator[Edits]:
     """Yield YaRN with all its numbers, as older models want it."""
     table = {"factor": mindspeed.yarn_factor(reference), "original_max_position_embeddings": mindspeed.yarn_original(reference)}
     table |= {name: value_of(reference, (name, f"yarn_{name}"), usual) for name, usual in (("beta_slow", 1.0), ("beta_fast", 32.0))}
-    table |= {name: mindspeed.yarn_scale(name, usual)(reference) for name, usual in YARN_SCALES}
+    table |= {name: mindspeed.yarn_scale(name)(reference) for name in mindspeed.YARN_SCALES}
     if UNSET not in table.values():
         yield {f"{MODEL}extend_method": "YARN", **_table("scaling_factor", table)}
 
@@ -383,6 +382,11 @@ def mindformers_qk_norm(c: Configuration) -> Setting:
 
 
 positions = by_side(megatron_positions, mindformers_positions)
+
+
+def no_positions(c: Configuration) -> Setting:
+    """Return whether Megatron-LM adds no positions to the embedding."""
+    return is_off(c, "add_position_embedding")
 
 
 @resolver

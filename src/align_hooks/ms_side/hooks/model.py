@@ -13,8 +13,8 @@ from align_hooks._version import __version__
 from align_hooks.hooking.attach import installed_version, versions_beside
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.hooks.config import flat, get
-from align_hooks.ms_side.model import is_per_token
-from align_hooks.ms_side.objects import Cell
+from align_hooks.ms_side.model import Model, is_per_token
+from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.optimizer import Shifted, clip_norm, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
@@ -23,6 +23,7 @@ from align_hooks.record.reader import OptimizerState
 from align_hooks.session.loading import layer_facts, load_state
 from align_hooks.session.step import Moments
 
+COMPUTE = "model.model_config.compute_dtype"
 BESIDE = ("hyper_parallel", "ms_custom_ops")
 """Packages beside MindFormers that change numbers, by the names of their modules."""
 COMPUTES_IN = ("compute_dtype", "compute_type", "dtype")
@@ -38,7 +39,7 @@ def load(session: MsSession) -> None:
         if session.sizes is None:
             keep_schedule(session, state)
 
-    load_state(session, compute_type(session), load_optimizer)
+    load_state(session, compute_type(session.model, get(session.config, COMPUTE)), load_optimizer)
 
 
 def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
@@ -51,10 +52,9 @@ def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
             owner.learning_rate = nn.CellList([Shifted(part, updates) for part in rate]) if parts else Shifted(rate, updates)
 
 
-def compute_type(session: MsSession) -> str | None:
-    """Return the type in which the model computes; None where unknown."""
-    built = None if session.model is None else getattr(session.model.config, "compute_dtype", None)
-    dtype = built or get(session.config, "model.model_config.compute_dtype")
+def compute_type(model: Model | None, configured: object = None) -> str | None:
+    """Return the type in which a built model computes, else the ``configured`` one; None where unknown."""
+    dtype = (None if model is None else getattr(model.config, "compute_dtype", None)) or configured
     return None if dtype is None else str(dtype).removeprefix("mindspore.").lower()
 
 
@@ -75,7 +75,7 @@ def facts(session: MsSession) -> dict[str, object]:
             "sequence_length": get(config, "model.model_config.seq_length"),
             "train_steps": get(config, "lr_schedule.total_steps"),
             "per_token_loss": is_per_token(cell),
-            "compute_type": compute_type(session),
+            "compute_type": compute_type(session.model, get(config, COMPUTE)),
             "products": {"format": ""},  # nothing in its training quantises
             "gradients_summed_over_ranks": summed(session.launch),
         },
@@ -101,8 +101,7 @@ def typed(network: Cell) -> Iterator[tuple[Cell, int, str, str]]:
             yield cell, id(weight), dtype, str(compute).lower()
 
 
-def optimizer_state(session: MsSession) -> Moments:
+def optimizer_state(session: MsSession, optimizer: Optimizer) -> Moments:
     """Return Adam's moments, its count of updates, and the moments' types, between two updates."""
     assert session.parameters is not None
-    optimizer = session.train_cell.optimizer
     return moments(optimizer, session.parameters), updates_made(optimizer), moment_dtypes(optimizer)

@@ -1,6 +1,6 @@
 """The step of a MindFormers run that just ended, as a :class:`align_hooks.session.step.Step`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -121,11 +121,7 @@ class EndedStep:
             "terms": self.terms(),
             "skipped": bool(number(self.outputs[OVERFLOW])),
             "seconds": self.seconds,
-            "random": [session.random],
-            "state": session.state,
-            "token_digest": session.recording.best_effort(CALLED, self.token_digest, ""),
-            "unrecorded_inputs": sorted(session.unrecorded - ({LENGTHS} if DOCUMENTS in self.consumed else set())),
-            "unseen": unseen(self.consumed, session.unrecorded),
+            **of_start(session, self.consumed, self.token_digest),
             **part,
         }
 
@@ -179,6 +175,17 @@ class EndedStep:
         if session.reducer is not None and session.reducer.norms:
             return sum(session.reducer.squared_sums().values()) ** 0.5, {}
         return None, {}
+
+
+def of_start(session: MsSession, batch: Mapping[str, Array], token_digest: Callable[[], str]) -> dict[str, object]:
+    """Return what a row of scalars has of the step's start and of its batch."""
+    return {
+        "random": [session.random],
+        "state": session.state,
+        "token_digest": session.recording.best_effort(CALLED, token_digest, ""),
+        "unrecorded_inputs": sorted(session.unrecorded - ({LENGTHS} if DOCUMENTS in batch else set())),
+        "unseen": unseen(batch, session.unrecorded),
+    }
 
 
 def counted(session: MsSession) -> list[tuple[Parameter, Tensor]]:

@@ -117,7 +117,7 @@ class Recorder(Callback):  # type: ignore[misc]
             session.describe(place=place(session.launch, session.sizes), facts=facts(session), steps=steps)
         if session.settings.deterministic and mindspore.get_context("deterministic") != "ON":
             raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched MindSpore's deterministic mode off again; remove that call")
-        record_state(session, self.first, functools.partial(optimizer_state, session))
+        record_state(session, self.first, functools.partial(optimizer_state, session, session.train_cell.optimizer))
 
     def on_train_step_begin(self, run_context: RunContext) -> None:
         """Open a step. Learning rate and loss scale are read here, before the update changes them."""
@@ -167,9 +167,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def keep_state(self) -> None:
         """Read the state at the step's start, and the rate and the loss scale of its update."""
         session, cell = self.session, self.session.train_cell
-        session.random = session.recording.best_effort("the random states", state.generators, {})
-        read = functools.partial(state.at_step, cell.optimizer, session.parameters, getattr(cell, "loss_scaling_manager", None))
-        session.state = session.recording.best_effort("the state that the step starts from", read, {})
+        state.keep(session, cell.optimizer, getattr(cell, "loss_scaling_manager", None))
         if session.parameters is not None:
             rate, scale = rates(cell.optimizer, self.groups), number(cell.scale_sense)
             self.update = replace(self.update, rate=rate, loss_scale=scale)
@@ -189,7 +187,7 @@ class Recorder(Callback):  # type: ignore[misc]
             record_gradients(session, lambda: pieces(counted(session)))
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
         ended = EndedStep(session, step, loop.net_outputs, read_batch, self.update, seconds)
-        record_step(session, ended, functools.partial(optimizer_state, session))
+        record_step(session, ended, functools.partial(optimizer_state, session, session.train_cell.optimizer))
 
 
 def inject(session: MsSession, step: int) -> float | None:

@@ -6,6 +6,7 @@ to stop after the last step.
 
 import inspect
 import time
+from collections.abc import Callable, Iterable
 
 import mindspore
 from mindspore.train.callback import Callback
@@ -16,7 +17,7 @@ from align_hooks.job.witness import JobWitness, WitnessedStep
 from align_hooks.ms_side import state
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.devices import devices
-from align_hooks.ms_side.objects import Cell, RunContext
+from align_hooks.ms_side.objects import Cell, RunContext, Weight
 from align_hooks.record.format.digests import xxh3
 
 LEFT_OUT = {"ModelCheckpoint": "checkpoints", "EvalCallBack": "evaluations"}
@@ -50,12 +51,8 @@ class Watching(Callback):  # type: ignore[misc]
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Keep what the run starts from."""
-        seen, cell = self.witness.seen, run_context.original_args().train_network
-        seen.device = next((str(device["name"]) for device in devices()), "CPU")
-        seen.versions = {name: installed_version(name) for name in ("mindspore", "mindformers")}
-        seen.initial = digests(cell)
-        seen.elements = sum(parameter.size for parameter in cell.trainable_params())
-        self.witness.write()
+        cell = run_context.original_args().train_network
+        begin(self.witness, digests(cell), cell.trainable_params())
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Keep a step; its seconds are those since the step before ended, with the data that it waits for."""
@@ -67,13 +64,26 @@ class Watching(Callback):  # type: ignore[misc]
             witness.seen.ignored_limit = True
             witness.write()
         else:
-            if witness.seen.device != "CPU":
-                witness.seen.device_memory = mindspore.hal.max_memory_allocated()
-            step = WitnessedStep(loop.cur_step_num - 1, [loss.hex()], state.generators(), seconds)
-            witness.end_step(step, lambda: digests(loop.train_network))
+            end(witness, loop.cur_step_num - 1, loss, seconds, lambda: digests(loop.train_network))
         if witness.is_over:
             run_context.request_stop()
         self.ended = time.perf_counter()  # so that the witness's own work is part of no step
+
+
+def begin(witness: JobWitness, initial: dict[str, str], trainable: Iterable[Weight]) -> None:
+    """Keep what a run starts from: the digests of its ``initial`` state, and what it runs on."""
+    seen = witness.seen
+    seen.device = next((str(device["name"]) for device in devices()), "CPU")
+    seen.versions = {name: installed_version(name) for name in ("mindspore", "mindformers")}
+    seen.initial, seen.elements = initial, sum(parameter.size for parameter in trainable)
+    witness.write()
+
+
+def end(witness: JobWitness, step: int, loss: float, seconds: float | None, digests: Callable[[], dict[str, str]]) -> None:
+    """Keep a step that has ended."""
+    if witness.seen.device != "CPU":
+        witness.seen.device_memory = mindspore.hal.max_memory_allocated()
+    witness.end_step(WitnessedStep(step, [loss.hex()], state.generators(), seconds), digests)
 
 
 def digests(cell: Cell) -> dict[str, str]:

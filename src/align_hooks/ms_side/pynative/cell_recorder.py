@@ -21,6 +21,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Function
 from align_hooks.ms_side.arrays import to_numpy
 from align_hooks.ms_side.objects import Tensor
+from align_hooks.ms_side.point_builder import of_points
 from align_hooks.ms_side.points import Numbers, TokenLayout, with_count
 from align_hooks.ms_side.pynative.cell_points import CellPoint, of_model, output
 from align_hooks.ms_side.pynative.terms import in_recompute
@@ -181,21 +182,11 @@ class CellRecorder:
         tensors: dict[str, list[Array]] = {}
         for (name, _), array in sorted(self.tensors.items(), key=lambda item: item[0]):
             tensors.setdefault(name, []).append(array)
-        extents = sorted(set(widths.values()))
         recorded = {name.removesuffix(GRADIENT) for name in whole}
-        return StepActivations(
-            whole,
-            {name: np.concatenate(parts) for name, parts in tensors.items() if name in whole},
-            {
-                "rows": rows,
-                "length": length,
-                "extents": [{"width": width, "columns": [0, width], "slices": None, "counted": True} for width in extents],
-                "extent_of": {name: extents.index(width) for name, width in widths.items() if name in recorded},
-                "scale": 1.0,
-                "unseen": sorted(name for name in widths if self.wanted(name) and name not in recorded),
-                "by_tokens": False,
-            },
-        )
+        facts = of_points({name: width for name, width in widths.items() if name in recorded}, rows, length, 1.0, by_tokens=False)
+        unseen = sorted(name for name in widths if self.wanted(name) and name not in recorded)
+        joined = {name: np.concatenate(parts) for name, parts in tensors.items() if name in whole}
+        return StepActivations(whole, joined, facts | {"unseen": unseen})
 
 
 class ForcedTensor(_Function):  # type: ignore[misc]

@@ -85,21 +85,6 @@ def add_(own: Tensor, other: Tensor, *others: object, alpha: float = 1, **option
     return own.copy_((own + other * alpha if alpha != 1 else own + other).astype(own.dtype))
 
 
-def mul_(own: Tensor, other: Tensor) -> Tensor:
-    """Multiply in place."""
-    return own.copy_((own * other).astype(own.dtype))
-
-
-def sub_(own: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
-    """Subtract in place."""
-    return add_(own, other, alpha=-alpha)
-
-
-def div_(own: Tensor, other: Tensor) -> Tensor:
-    """Divide in place."""
-    return own.copy_((own / other).astype(own.dtype))
-
-
 def scatter_(own: Tensor, dim: int, index: Tensor, value: Any, **options: object) -> Tensor:
     """Set the elements at an index, in place."""
     array = own.asnumpy().copy()
@@ -120,11 +105,6 @@ def roll(x: Tensor, shift: int, dim: int) -> Tensor:
     size = x.shape[dim]
     moved = shift % size
     return mint.cat([mint.narrow(x, dim, size - moved, moved), mint.narrow(x, dim, 0, size - moved)], dim) if moved else x
-
-
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Join along a new axis."""
-    return mint.cat([mint.unsqueeze(part, dim) for part in tensors], dim)
 
 
 def in_double(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -264,9 +244,9 @@ IN_PLACE: dict[str, tuple[object, str]] = {
     "zero_": (lambda own: fill_(own, 0.0), NONE),
     "scatter_": (scatter_, NONE),
     "add_": (add_, SILENT),
-    "sub_": (sub_, SILENT),
-    "mul_": (mul_, SILENT),
-    "div_": (div_, SILENT),
+    "sub_": (lambda own, other, *, alpha=1: add_(own, other, alpha=-alpha), SILENT),
+    "mul_": (lambda own, other: own.copy_((own * other).astype(own.dtype)), SILENT),
+    "div_": (lambda own, other: own.copy_((own / other).astype(own.dtype)), SILENT),
     "exp_": (lambda own: own.copy_(in_double(_exp)(own)), SILENT),
 }
 """Methods of tensors and parameters, each with its twin and the CPU's shortcoming."""
@@ -280,7 +260,7 @@ OPERATORS: dict[str, tuple[object, str]] = {
     "tril": (triangle(np.tril), NONE),
     "triu": (triangle(np.triu), NONE),
     "index_select": (lambda x, dim, index: ops.gather(x, index, dim), NONE),
-    "stack": (stack, NONE),
+    "stack": (lambda tensors, dim=0: mint.cat([mint.unsqueeze(part, dim) for part in tensors], dim), NONE),
     "split": (split, STRIDES),
     "roll": (roll, NONE),
     "outer": (lambda a, b: mint.reshape(a, (-1, 1)) * mint.reshape(b, (1, -1)), NONE),

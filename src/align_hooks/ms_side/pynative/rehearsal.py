@@ -8,7 +8,7 @@ import sys
 
 import mindspore
 
-from align_hooks.ms_side.objects import Cell, Tensor
+from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.pynative.operators import twins
 from align_hooks.ms_side.session import MsSession
 
@@ -40,8 +40,4 @@ def rehearse(session: MsSession) -> None:
 def contiguous(network: Cell) -> None:
     """Have gradients stored row by row: one that comes through a view is otherwise added up in the wrong order from the second time on."""
     for parameter in network.trainable_params():
-        parameter.register_hook(_contiguous)
-
-
-def _contiguous(gradient: Tensor) -> Tensor:
-    return gradient.contiguous()
+        parameter.register_hook(lambda gradient: gradient.contiguous())

@@ -9,7 +9,7 @@ import numpy as np
 from mindspore.graph.api import _no_grad
 
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.batch import DOCUMENTS, LENGTHS, unseen
+from align_hooks.ms_side.hooks.step import of_start
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
 from align_hooks.ms_side.pynative.current import PynativeStepValues, token_mean
@@ -17,7 +17,7 @@ from align_hooks.ms_side.pynative.sparse import chosen
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.local_norms import POINT
-from align_hooks.record.format.token_digest import CALLED, digest
+from align_hooks.record.format.token_digest import digest
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
 
@@ -123,11 +123,7 @@ class PynativeStep:
             "terms": {name: numbers[name] / len(self.rows) for name in current.terms} or None,
             "skipped": self.skipped,
             "seconds": self.seconds,
-            "random": [session.random],
-            "state": session.state,
-            "token_digest": session.recording.best_effort(CALLED, lambda: digest(arrays["tokens"]), ""),
-            "unrecorded_inputs": sorted(session.unrecorded - ({LENGTHS} if DOCUMENTS in arrays else set())),
-            "unseen": unseen(arrays, session.unrecorded),
+            **of_start(session, arrays, lambda: digest(arrays["tokens"])),
         }
 
 

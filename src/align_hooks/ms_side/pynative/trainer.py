@@ -16,19 +16,10 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs
 from align_hooks.ms_side import state
 from align_hooks.ms_side.catalogue import PYNATIVE_TRAINER, training
 from align_hooks.ms_side.hooks.config import flat
-from align_hooks.ms_side.hooks.model import typed, versions
+from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, typed, versions
 from align_hooks.ms_side.model import model_of_network, parameters_of
 from align_hooks.ms_side.objects import Config
-from align_hooks.ms_side.optimizer import (
-    groups,
-    kind_of,
-    load_moments,
-    moment_dtypes,
-    moments,
-    optimizer_facts,
-    refuse_without_moments,
-    updates_made,
-)
+from align_hooks.ms_side.optimizer import groups, kind_of, load_moments, optimizer_facts, refuse_without_moments
 from align_hooks.ms_side.place import place
 from align_hooks.ms_side.pynative.batches import RecordedBatches
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder, check_points, find_points
@@ -45,7 +36,7 @@ from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
 from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import layer_facts, load_state, say_own_names
-from align_hooks.session.step import Moments, record_state, record_step
+from align_hooks.session.step import record_state, record_step
 
 
 def wrap(session: MsSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> None:
@@ -101,7 +92,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         session, optimizer = self.session, self.trainer.optimizer
         with session.recording.isolate_failures("what the run is"), session.beginning():
             if session.settings.load_weights is not None:
-                load_state(session, compute_type(session), self.load_optimizer)
+                load_state(session, compute_type(session.model), self.load_optimizer)
                 if hasattr(optimizer, "reload_main_params_from_model"):
                     optimizer.reload_main_params_from_model()
             if session.replay is not None:
@@ -115,18 +106,12 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             assert session.parameters is not None
             session.groups = tuple(groups(optimizer, session.parameters))
             session.describe(place=place(session.launch), facts=self.facts(), steps=steps)
-            record_state(session, steps.start, self.optimizer_state)
+            record_state(session, steps.start, functools.partial(optimizer_state, session, optimizer))
 
     def load_optimizer(self, recorded: OptimizerState) -> None:
         """Load recorded moments."""
         assert self.session.parameters is not None
         load_moments(self.trainer.optimizer, self.session.parameters, recorded)
-
-    def optimizer_state(self) -> Moments:
-        """Return Adam's moments, its count of updates, and the moments' types, between two updates."""
-        assert self.session.parameters is not None
-        optimizer = self.trainer.optimizer
-        return moments(optimizer, self.session.parameters), updates_made(optimizer), moment_dtypes(optimizer)
 
     def on_step_begin(self, args: Config, progress: Instance, **others: object) -> None:
         """Open a step."""
@@ -140,14 +125,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             if self.recorder is not None:
                 self.recorder.begin()
             if session.recording.is_on:
-                self.keep_state()
-
-    def keep_state(self) -> None:
-        """Read the state at the step's start."""
-        session = self.session
-        session.random = session.recording.best_effort("the random states", state.generators, {})
-        read = functools.partial(state.at_step, self.trainer.optimizer, session.parameters)
-        session.state = session.recording.best_effort("the state that the step starts from", read, {})
+                state.keep(session, self.trainer.optimizer)
 
     def on_step_end(self, args: Config, progress: Instance, **others: Instance) -> None:
         """Close a step; its row of scalars comes last and completes it."""
@@ -160,7 +138,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             seconds = time.perf_counter() - current.started
             consumed = getattr(progress, "consumed_samples", 0)  # 2.0 does not count them
             ended = PynativeStep(session, session.step, current, others["loss"], seconds, skipped, consumed, self.recorder)
-            record_step(session, ended, self.optimizer_state)
+            record_step(session, ended, functools.partial(optimizer_state, session, self.trainer.optimizer))
         session.step = session.current = None
 
     def facts(self) -> dict[str, object]:
@@ -181,7 +159,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
                 "sequence_length": get(config, "model.seq_length"),
                 "train_steps": get(config, "training.steps"),
                 "per_token_loss": bool(getattr(network.model, "calculate_per_token_loss", False)),
-                "compute_type": compute_type(session),
+                "compute_type": compute_type(session.model),
                 "products": {"format": ""},  # nothing in its training quantises
                 "gradients_summed_over_ranks": False,
             },
@@ -190,9 +168,3 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             "classes": sorted({type(part).__name__ for _, part in network.cells_and_names()}),
             "arguments": flat(config.to_dict()),
         }
-
-
-def compute_type(session: MsSession) -> str | None:
-    """Return the type in which the model computes; None where unknown."""
-    dtype = None if session.model is None else getattr(session.model.config, "compute_dtype", None)
-    return None if dtype is None else str(dtype).removeprefix("mindspore.").lower()

@@ -5,17 +5,14 @@ last. It lowers the number of steps at which the trainer's loop ends.
 """
 
 import time
+from itertools import chain
 
-import mindspore
 from mindformers.pynative.callback import TrainerCallback
 
-from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs
-from align_hooks.job.witness import JobWitness, WitnessedStep
-from align_hooks.ms_side import state
+from align_hooks.job.witness import JobWitness
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.devices import devices
-from align_hooks.ms_side.hooks.witness import digests
+from align_hooks.ms_side.hooks.witness import begin, digests, end
 from align_hooks.ms_side.objects import Config
 
 SAVES = "CheckpointCallback"
@@ -42,21 +39,14 @@ class PynativeWitness(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Config, progress: Instance, **others: object) -> None:
         """Keep what the run starts from, and set the last step."""
-        seen = self.witness.seen
-        seen.device = next((str(device["name"]) for device in devices()), "CPU")
-        seen.versions = {name: installed_version(name) for name in ("mindspore", "mindformers")}
-        seen.initial = self.digests()
-        seen.elements = sum(parameter.size for network in self.trainer.model for parameter in network.trainable_params())
         progress.max_steps = min(progress.max_steps, progress.global_step + self.witness.limit)
-        self.witness.write()
+        begin(self.witness, self.digests(), chain.from_iterable(network.trainable_params() for network in self.trainer.model))
 
     def on_step_end(self, args: Config, progress: Instance, **others: Instance) -> None:
         """Keep a step; its seconds are those since the step before ended, with the data that it waits for."""
-        witness, loss = self.witness, number(others["loss"])  # waits for the step
+        loss = number(others["loss"])  # waits for the step
         seconds = None if self.ended is None else time.perf_counter() - self.ended
-        if witness.seen.device != "CPU":
-            witness.seen.device_memory = mindspore.hal.max_memory_allocated()
-        witness.end_step(WitnessedStep(progress.global_step - 1, [loss.hex()], state.generators(), seconds), self.digests)
+        end(self.witness, progress.global_step - 1, loss, seconds, self.digests)
         self.ended = time.perf_counter()  # so that the witness's own work is part of no step
 
     def digests(self) -> dict[str, str]:
