@@ -108,7 +108,7 @@ def solved(case: Case, where: Path) -> SolvedPair:
     solving.go_on()
     for event in solving.solve():
         if isinstance(event, SolveStep):
-            print(f"    {case.name}: {event.words[:60]}: {event.verdict}, {event.told[:90]}", flush=True)
+            print(f"    {case.name}: {event.words[:60]}: {event.verdict}, {event.headline[:90]}", flush=True)
     end = solving.conclusion
     assert end is not None
     used = len(solving.steps), sum(sum(step.seconds) for step in solving.steps), sum(step.bytes for step in solving.steps)

@@ -19,7 +19,7 @@ from pathlib import Path
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError, no_such
 from align_hooks.job import arguments_only
 from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, environment, wait
-from align_hooks.process.command import exported
+from align_hooks.process.command import ENDED, exported
 from align_hooks.process.ranks import Launch
 from align_hooks.process.script import report
 from align_hooks.process.status import REFUSED, VARIABLE, Process, attached_processes, started_again, unheard
@@ -29,7 +29,6 @@ from align_hooks.settings import PREFIX, Settings, Source
 
 JOIN = "let the command wait for what it starts (msrun --join=True; JOIN=True of msrun_launcher.sh, whose default is False)"
 """The way out where a launcher leaves processes running, which record all the same, but whose end is unknown."""
-ENDED = "the command itself ended with exit code"
 USAGE = f"""\
 usage: align-hooks run [--arguments-only [--out FILE]] -- COMMAND [ARGUMENT ...]
 Attaches to every Megatron-LM or MindFormers training process that COMMAND starts, as the {PREFIX}* variables ask. With --arguments-only

@@ -14,6 +14,8 @@ from align_hooks.process.ranks import facts, words_of
 VARIABLE = "_ALIGN_HOOKS_COMMAND"
 """The command below ``align-hooks run``: its words and its directory, as JSON."""
 
+ENDED = "the command itself ended with exit code"
+"""What is printed of a command that failed with nothing of ours wrong."""
 OURS = re.compile("ALIGN_HOOKS_[A-Z_]+=")
 
 

@@ -90,12 +90,10 @@ def encoded(value: Any, shapes: Shapes) -> Any:
 
 SHAPES: Shapes = {
     ComparisonResult: Shape(
-        """verdict exit_code=verdict.exit_code first=first.title first_id=first.stage.id blame headline* next* commands! trial decides*
-        stages model_settings=settings acceptance notes* messages eps calibration runs=sides curves""",
+        """verdict exit_code=verdict.exit_code first=first.title first_id=first.stage.id blame headline* next* commands! stages
+        model_settings=settings acceptance notes* messages eps calibration runs=sides curves""",
         next=lambda result: parts_of(result.next)[0],
         commands=lambda result: parts_of(result.next)[1:],
-        trial=lambda result: result.trial is not None,
-        decides=lambda result: result.trial and result.trial.decides,
     ),
     Blame: Shape(
         "place suspects=suspects.what! suspect_names=suspects.name suspect_ids causes=likely! cause_ids=causes",

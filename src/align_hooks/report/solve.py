@@ -33,7 +33,7 @@ def spent(line: Spent) -> Paragraph:
 def showed(step: SolveStep) -> list[DocumentBlock]:
     """Return what a trial showed, and what it rules out."""
     ruled_out = [Paragraph(message("solve.ruled_out", what=step.rules_out))] if step.rules_out is not None else []
-    return [Paragraph(step.told, "", STEP, step.verdict), *ruled_out]
+    return [Paragraph(step.headline, "", STEP, step.verdict), *ruled_out]
 
 
 def document(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Document:
@@ -60,6 +60,6 @@ def trials(steps: Sequence[SolveStep]) -> Iterator[DocumentBlock]:
 
 JSON: Shapes = {
     Conclusion: Shape("result told=words* comparison lines messages"),
-    SolveStep: Shape("words lines seconds bytes verdict told causes rules_out"),
+    SolveStep: Shape("words lines seconds bytes verdict headline causes rules_out"),
 }
 """Keys of the JSON beside a comparison's."""

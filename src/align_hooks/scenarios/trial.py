@@ -22,8 +22,8 @@ import msgspec
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Judgement, Trial, Verdict
 from align_hooks.errors import NothingRecorded, RecordError
-from align_hooks.job.run import ENDED
 from align_hooks.messages import Argument, Message, Side, message, rendered
+from align_hooks.process.command import ENDED
 from align_hooks.process.paths import path_of
 from align_hooks.record.reader import Run, open_run
 from align_hooks.scenarios.climb import OURS, recorded_at
@@ -67,7 +67,7 @@ class SolveStep(msgspec.Struct):
     bytes: int
     """What it added to the folder."""
     verdict: str
-    told: str
+    headline: str
     """What the comparison said first."""
     causes: list[str]
     """Ids of the likely causes, the likeliest first."""
