@@ -163,4 +163,4 @@ def several(runs: Source | Sequence[Source]) -> Sequence[Source]:
 
 
 def _opened(run: Source) -> Run:
-    return run if isinstance(run, Run) else open_evidence(run)
+    return run if isinstance(run, Run) else open_evidence(os.fspath(run))

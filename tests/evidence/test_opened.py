@@ -10,6 +10,7 @@ import pytest
 
 import align_hooks
 from align_hooks.cli import app
+from align_hooks.comparison.verdict import Verdict
 from align_hooks.errors import RecordError
 from align_hooks.evidence.convert import convert, convert_curves
 from align_hooks.evidence.opened import open_evidence
@@ -19,7 +20,7 @@ from synthetic import Synthetic, row
 
 LINE = (
     " [2026-01-01 00:00:00] iteration {step:8d}/      12 | consumed samples: {samples:12d} | elapsed time per iteration (ms): 10.0 | "
-    "learning rate: 1.000000E-04 | global batch size:     8 | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: 2.345 | "
+    "learning rate: 1.000000E-03 | global batch size:     4 | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {norm:.3f} | "
     "number of skipped iterations:   0 | number of nan iterations:   0 |"
 )
 
@@ -27,7 +28,10 @@ LINE = (
 def log(place: Path, *, wrong: float = 0.0, steps: int = 12) -> Path:
     """A log of Megatron-LM; ``wrong`` is added to the loss from step 4 on."""
     losses = (10.8 - 0.1 * step + (wrong if step >= 4 else 0.0) for step in range(steps))
-    place.write_text("\n".join(LINE.format(step=step + 1, samples=8 * (step + 1), loss=loss) for step, loss in enumerate(losses)) + "\n")
+    place.write_text(
+        "\n".join(LINE.format(step=step + 1, samples=4 * (step + 1), loss=loss, norm=1.5 + 0.1 * step) for step, loss in enumerate(losses))
+        + "\n"
+    )
     return place
 
 
@@ -69,6 +73,7 @@ def test_any_two_are_compared_without_being_converted(ours: str, theirs: str, tm
     comparison = align_hooks.compare(*places)
     differing = [finding for stage in comparison.stages for finding in stage.beyond if "loss" in finding.name]
     assert differing == []
+    assert comparison.verdict is not Verdict.DIVERGED
     assert [side.path for side in comparison.sides] == [str(place) for place in places]
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -132,9 +137,27 @@ def test_what_is_nothing_of_a_run_is_refused_in_a_line(name: str, content: str, 
     assert "\n" not in str(refused.value)
 
 
+def test_a_path_that_is_none_is_refused_with_its_option(tmp_path: Path) -> None:
+    place = str(log(tmp_path / "a.log"))
+    done = invoke(app, ["compare", place, place, "--noise", "s3://bucket/run"])
+    assert isinstance(done.exception, RecordError)
+    assert str(done.exception).startswith("--noise s3://bucket/run ")
+    with pytest.raises(RecordError, match="NUL"):
+        align_hooks.compare("a\0b", place)
+
+
 def test_a_dump_is_converted_first(tmp_path: Path) -> None:
     """It is as large as a record of it."""
     (tmp_path / "dump").mkdir()
     (tmp_path / "dump" / "dump.json").write_text("{}")
     with pytest.raises(RecordError, match="holds no run"):
         open_evidence(tmp_path / "dump")
+
+
+def test_norms_of_a_monitor_are_of_no_framework_that_is_known(tmp_path: Path) -> None:
+    """``convert`` asks whose they are; here nobody can say it."""
+    (tmp_path / "monitor").mkdir()
+    header = "vpp_stage,module_name,step,norm\n"
+    (tmp_path / "monitor" / "grad_reduced_0-0.csv").write_text(header + "0,0:embedding.weight,0,1.5\n")
+    run = open_evidence(tmp_path / "monitor")
+    assert (run.facts.framework, run.facts.side, [row.grad_norm for row in run.rows]) == (None, None, [1.5])

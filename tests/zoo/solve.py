@@ -5,7 +5,7 @@ of everything, and what it used up is counted. A pair whose candidate is fed som
 """
 
 import os
-import shlex
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
-from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -21,6 +20,7 @@ from align_hooks.messages import Side
 from align_hooks.scenarios.solve import Solving
 from align_hooks.scenarios.trial import Budget, Solved, SolveStep, Trainings
 from real import frameworks
+from zoo import follow
 from zoo import run as zoo
 from zoo.case import MEGATRON, Case, Reference
 from zoo.commits import CASES, REFERENCES
@@ -63,22 +63,10 @@ class SolvedPair:
 
 
 def command_of(side: Case | Reference, where: Path, tree: Path | None, change: zoo.Flags, **given: object) -> str:
-    """The shell command that trains one side with nothing of ours in it but how it is run."""
-    kept: list[str] = []
-
-    def told(where: Path, command: Sequence[str], variables: zoo.Flags, environment: dict[str, str]) -> frameworks.Ended:
-        where.mkdir(parents=True, exist_ok=True)
-        words = [word for word in command if word not in ("-m", "align_hooks.torch_side", "align_hooks.ms_side")]
-        if "torch.distributed.run" in words:
-            words.insert(words.index("torch.distributed.run"), "-m")
-        # added to, as the hooks come by PYTHONPATH too
-        shared = (f"{key}={shlex.quote(value)}{':$PYTHONPATH' if key == 'PYTHONPATH' else ''}" for key, value in environment.items())
-        kept.append(f"cd {shlex.quote(str(where))} && {' '.join(shared)} {shlex.join(words)}")
-        return frameworks.Ended(0, "")
-
-    with mock.patch.object(frameworks, "program", told):
-        start(side, where, tree, change, **given)
-    return kept[-1]
+    """The shell command that trains one side with nothing of ours in it; its PYTHONPATH is added to, as hooks come by that too."""
+    where.mkdir(parents=True, exist_ok=True)
+    told = follow.command_of(start, side, where, tree, change, launcher=(), **given)
+    return re.sub(r"(PYTHONPATH=\S+)", r"\1:$PYTHONPATH", told)
 
 
 def commands(case: Case, where: Path) -> dict[Side, str]:

@@ -205,9 +205,11 @@ class Application:
 
     def __call__(self, words: Sequence[str]) -> None:
         """Run the command that the words name, the first one of two paths, or print the list of commands."""
-        if words and (words[0] in self.names or ADDRESS.match(words[0]) or Path(words[0]).exists()):
-            named = words[0] in self.names
-            self._of(words[0] if named else self.names[0])(words[1:] if named else words)
+        if words and words[0] in self.names:
+            self._of(words[0])(words[1:])
+            return
+        if words and (ADDRESS.match(words[0]) or Path(words[0]).exists()):
+            self._of(self.names[0])(words)
             return
         width = max(map(len, self.names)) + 2
         commands = "\n".join(["Commands:", *(f"  {name:{width}}{self._summary(name)}." for name in self.names)])
@@ -223,22 +225,8 @@ class Application:
 
 
 app = Application(
-    *(
-        "compare",
-        "solve",
-        "accept",
-        "frozen",
-        "watch",
-        "ladder",
-        "hybrid",
-        "arbitrate",
-        "check",
-        "show",
-        "distill",
-        "convert",
-        "dump-config",
-    ),
-    *("run", "prove", "doctor", "demo", "env"),
+    *("compare", "solve", "accept", "frozen", "watch", "ladder", "hybrid", "arbitrate", "check", "show", "distill", "convert"),
+    *("dump-config", "run", "prove", "doctor", "demo", "env"),
 )
 
 

@@ -20,8 +20,6 @@ from align_hooks.evidence.monitor import convert_monitored, is_monitored
 from align_hooks.evidence.recording import Scalars
 from align_hooks.report.console import command, paragraph
 
-UNKNOWN = "an unknown framework"
-
 
 @app.command
 def convert(
@@ -120,7 +118,8 @@ def _print_scalars(converted: Scalars, normed: Collection[object], run: Path) ->
     """Print which steps were converted, and how many of them with local norms."""
     steps = [int(row["step"] or 0) for row in converted.rows]
     of_norms = [f"local norms of {len(normed)} of them"] if normed else []
-    _print(f"{FRAMEWORKS.get(converted.side or '', UNKNOWN)}: {_steps(steps)}", (*converted.notes, *of_norms), run)
+    framework = FRAMEWORKS.get(converted.side or "", "an unknown framework")
+    _print(f"{framework}: {_steps(steps)}", (*converted.notes, *of_norms), run)
 
 
 def _steps(steps: Sequence[int]) -> str:

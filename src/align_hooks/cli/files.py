@@ -21,6 +21,7 @@ from align_hooks.extras import needing
 from align_hooks.messages import Argument, rendered
 from align_hooks.messages.catalogue import ENGLISH, speaking
 from align_hooks.messages.progress import Progress
+from align_hooks.process import storage
 from align_hooks.process.paths import path_of
 from align_hooks.record.reader import Run
 from align_hooks.record.write import output as files
@@ -43,7 +44,7 @@ def place_of(path: str | Path, option: str = "") -> Path:
 def run_of(text: str, option: str = "") -> Run:
     """Return what an argument names: a run by its path or address, or what another tool kept of one."""
     try:
-        return open_evidence(text)
+        return open_evidence(storage.place_of(text))
     except ValueError as error:
         raise RecordError(f"{option}{shown(str(text))} {error}") from None
 

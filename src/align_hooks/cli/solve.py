@@ -11,7 +11,7 @@ from align_hooks.cli.files import output, place_of, report_files, written
 from align_hooks.comparison.diagnosis.commands import training_command
 from align_hooks.comparison.verdict import Trial
 from align_hooks.errors import AlignHooksError
-from align_hooks.messages import Side, message, rendered
+from align_hooks.messages import Side, message
 from align_hooks.record.format import layout
 from align_hooks.record.reader import open_run
 from align_hooks.report import solve as report
@@ -21,7 +21,7 @@ from align_hooks.report.document import Document
 from align_hooks.report.json import SHAPES, encoded
 from align_hooks.report.markdown import markdown
 from align_hooks.scenarios.solve import Solving
-from align_hooks.scenarios.trial import Budget, SolveStep, Spent, Trainings
+from align_hooks.scenarios.trial import GB, Budget, SolveStep, Spent, Trainings
 
 
 @app.command
@@ -47,24 +47,23 @@ def solve(
     Example: align-hooks solve "bash train_megatron.sh" "bash train_mindformers.sh"
     """
     html, json = report_files(html, json)
-    if elsewhere is not None and elsewhere not in [*map(str, (side.value for side in Side))]:
-        raise AlignHooksError(f"--elsewhere {elsewhere}: choose one of {', '.join(side.value for side in Side)}")
-    most = None if gigabytes is None else int(gigabytes * 1e9)
-    budget = Budget(trials, minutes * 60, most)
+    sides = {side.value: side for side in Side}
+    if elsewhere is not None and elsewhere not in sides:
+        raise AlignHooksError(f"--elsewhere {elsewhere}: choose one of {', '.join(sides)}")
+    budget = Budget(trials, minutes * 60, None if gigabytes is None else int(gigabytes * GB))
     commands = {Side.REFERENCE: command_of(reference), Side.CANDIDATE: command_of(candidate)}
-    solving = Solving(Trainings(place_of(folder), commands, Side(elsewhere) if elsewhere else None), budget)
+    solving = Solving(Trainings(place_of(folder), commands, sides[elsewhere] if elsewhere is not None else None), budget)
     console, number = output(), 0
     if dry_run:
         trial = solving.first_trial()
-        print_blocks([report.begun(1, trial), *(report.line(rendered(each)) for each in trial.commands)], console)
-        print_blocks([Paragraph(message("solve.plan"))], console)
+        print_blocks([report.begun(1, trial.words, *trial.commands), Paragraph(message("solve.plan"))], console)
         raise SystemExit(0)
     solving.go_on()
     for event in solving.solve():
         match event:
             case Trial():
                 number += 1
-                print_blocks([report.begun(number, event)], console)
+                print_blocks([report.begun(number, event.words)], console)
             case str():
                 print_blocks([report.line(event)], console)
             case SolveStep():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from align_hooks.configuration.values import FRAMEWORKS
-from align_hooks.errors import AlignHooksError, RecordError, shown
+from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.convert import write
 from align_hooks.evidence.curves import records
 from align_hooks.evidence.logs import half_of_last_digit
@@ -59,13 +59,14 @@ def is_monitored(source: Path) -> bool:
 def convert_monitored(source: Path, run: Path, names: Path | None = None, side: str | None = None) -> tuple[Scalars, list[int]]:
     """Write the record of a monitor's files, and return its rows and the steps with local norms.
 
-    ``names`` is a record of the same model by the same framework; without it only the global norm is written, of a ``side`` or of none.
+    ``names`` is a record of the same model by the same framework; without it ``side`` is needed, empty where nobody can say it, and only
+    the global norm is written.
     """
     monitored = read_monitored(source)
     named = open_run(names) if names is not None else None
     side = named.facts.side if named is not None else side
-    if side not in (None, *FRAMEWORKS):
-        raise AlignHooksError(f"--side {side}: choose one of {', '.join(FRAMEWORKS)}")
+    if side not in ("", *FRAMEWORKS):
+        raise RecordError(f"{source} does not tell which framework made it; say --side torch or --side ms, or name a record with --names")
     shards = _pieces(named, monitored, source) if named is not None else {}
     kept, left_out = _kept(monitored, shards)
     squares = [square for step in kept.values() for square in step.values() if square]
@@ -73,7 +74,7 @@ def convert_monitored(source: Path, run: Path, names: Path | None = None, side: 
     resolution["local_norms"] = max((monitored.half / math.sqrt(square) for square in squares), default=0.0)
     totals = {step: math.fsum(norm * norm for norm in norms.values()) for step, norms in sorted(monitored.norms.items())}
     rows = [row_of(step, grad_norm=math.sqrt(total), skipped=False) for step, total in totals.items()]
-    scalars = Scalars(side, rows, resolution, left_out)
+    scalars = Scalars(side or None, rows, resolution, left_out)
     place = well_formed(str(source.resolve()))
     origin = {"dump": place, "curves": place, "tool": "msprobe"} | ({"names": well_formed(str(named.path))} if named is not None else {})
     with_norms = {name for step in kept.values() for name in step}

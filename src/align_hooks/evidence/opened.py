@@ -6,8 +6,9 @@ path is theirs. ``align-hooks convert`` makes the same record on a disk, and mus
 
 from __future__ import annotations
 
-import os
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from align_hooks.evidence.convert import convert, convert_curves, is_curves
@@ -20,25 +21,29 @@ from align_hooks.record.format import layout
 from align_hooks.record.reader import Run, open_run
 
 
-def open_evidence(text: str | os.PathLike[str]) -> Run:
-    """Open what a text names: as :func:`open_run`, or what another tool kept of a run; raises RecordError as these readers do."""
-    if is_address(text) or not is_of_another_tool(source := path_of(text)):
-        return open_run(os.fspath(text))
+def open_evidence(path: str | Path) -> Run:
+    """Open a run as :func:`open_run` does, or what another tool kept of one; raises RecordError as these readers do."""
+    try:
+        source = None if not isinstance(path, str | Path) or is_address(path) else path_of(path)
+    except ValueError:  # no path, of which open_run says why
+        source = None
+    convert_to = None if source is None else converter_of(source)
+    if source is None or convert_to is None:
+        return open_run(path)
     with tempfile.TemporaryDirectory(prefix="align_hooks.") as folder:
         run = Path(folder) / "run"
-        if is_monitored(source):
-            convert_monitored(source, run)
-        elif is_curves(source):
-            convert_curves(source, run)
-        else:
-            convert(source, run)
-        written = {str(file.relative_to(run)): file for file in run.rglob("*") if file.is_file()}
+        convert_to(source, run)
+        written = {file.relative_to(run).as_posix(): file for file in run.rglob("*") if file.is_file()}
         files = {name: file.read_bytes() for name, file in written.items() if layout.is_file_of_record(name)}
     return open_run(held(source, files))
 
 
-def is_of_another_tool(source: Path) -> bool:
-    """Return whether a path is no run and no dump, and something that a record of scalars can be made of."""
-    if not source.is_dir():
-        return source.exists() and not is_archive(source) and not is_dump(source)
-    return not layout.ranks(source) and not is_dump(source) and (is_monitored(source) or is_curves(source))
+def converter_of(source: Path) -> Callable[[Path, Path], object] | None:
+    """Return what makes a record of scalars of a path; None of a run, of a dump, and where there is nothing."""
+    if not source.exists() or is_archive(source) or layout.ranks(source) or is_dump(source):
+        return None
+    if is_monitored(source):
+        return partial(convert_monitored, side="")
+    if is_curves(source):
+        return convert_curves
+    return None if source.is_dir() else convert

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from align_hooks.comparison.verdict import Trial
-from align_hooks.messages import message, with_commands
+from align_hooks.messages import Argument, message, with_commands
 from align_hooks.report.blocks import STEP, Code, DocumentBlock, Paragraph
 from align_hooks.report.comparison import conclusion as what_differs
 from align_hooks.report.document import Document
@@ -15,9 +14,10 @@ from align_hooks.scenarios.solve import Conclusion
 from align_hooks.scenarios.trial import SolveStep, Spent
 
 
-def begun(number: int, trial: Trial) -> Paragraph:
-    """Return the line of a trial before it is made."""
-    return Paragraph(message("solve.step", number=number, words=trial.words), "bold", 0)
+def begun(number: int, words: Argument, *lines: Argument) -> Paragraph:
+    """Return the head of a trial, and below it its lines, where these are not printed one by one."""
+    head = message("solve.step", number=number, words=words)
+    return Paragraph(with_commands(head, *lines) if lines else head, "bold", 0)
 
 
 def line(text: str) -> Code:
@@ -54,7 +54,7 @@ def ended(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Iterator[Docume
 def trials(steps: Sequence[SolveStep]) -> Iterator[DocumentBlock]:
     """Yield every trial, its lines and what it showed."""
     for number, step in enumerate(steps, 1):
-        yield Paragraph(with_commands(message("solve.step", number=number, words=step.words), *step.lines), "bold", 0)
+        yield begun(number, step.words, *step.lines)
         yield from showed(step)
 
 

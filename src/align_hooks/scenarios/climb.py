@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,9 +93,14 @@ def train_rung(plan: ExperimentPlan, index: int, logs: Path) -> Message | None:
         done = subprocess.run(attached(plan, rung), env=variables, stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode == 0:
         return None
-    ours = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(OURS)]
-    why = message("ladder.said", words=ours[-1].removeprefix(OURS).strip()) if ours else None
+    ours = printed_by_us(log.read_text(errors="replace").splitlines())
+    why = message("ladder.said", words=ours[-1]) if ours else None
     return message("ladder.failed", code=done.returncode, log=str(log), why=why)
+
+
+def printed_by_us(lines: Iterable[str]) -> list[str]:
+    """Return the lines of a log that align_hooks printed, without their beginning."""
+    return [line.removeprefix(OURS).strip() for line in lines if line.startswith(OURS)]
 
 
 def attached(plan: ExperimentPlan, rung: Rung) -> list[str]:

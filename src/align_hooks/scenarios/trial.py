@@ -26,7 +26,7 @@ from align_hooks.messages import Argument, Message, Side, message, rendered
 from align_hooks.process.command import ENDED
 from align_hooks.process.paths import path_of
 from align_hooks.record.reader import Run, open_run
-from align_hooks.scenarios.climb import OURS, recorded_at
+from align_hooks.scenarios.climb import printed_by_us, recorded_at
 from align_hooks.settings import PREFIX
 
 BY_ITSELF = "candidate_by_itself"
@@ -266,8 +266,7 @@ def last_words(log: Path) -> Argument:
     """Return the last line that align_hooks printed into a log, beside the exit code, else the last line of it."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if line and ENDED not in line]
-    ours = [line.removeprefix(OURS).strip() for line in lines if line.startswith(OURS)]
-    return (ours or lines or ["it printed nothing"])[-1]
+    return (printed_by_us(lines) or lines or ["it printed nothing"])[-1]
 
 
 def bytes_in(folder: Path) -> int:
