@@ -69,6 +69,8 @@ def test_what_cannot_be_read_is_an_error_and_what_cannot_be_compared_a_verdict(h
         compare(reference, tmp_path / "nowhere")
     (tmp_path / "a.log").write_text("iteration 1")
     with pytest.raises(RecordError, match=r"a.log is a file and no run; .*align-hooks convert \S+a.log \S+a.log_run makes one"):
+        open_run(tmp_path / "a.log")
+    with pytest.raises(RecordError, match=r"a.log holds no line of a step, neither Megatron-LM's"):  # which is opened as a log
         compare(reference, tmp_path / "a.log")
     with pytest.raises(AlignHooksError, match="--executor"):
         compare(reference, here / "honest", executor="horses")

@@ -213,8 +213,8 @@ class Application:
             return
         width = max(map(len, self.names)) + 2
         commands = "\n".join(["Commands:", *(f"  {name:{width}}{self._summary(name)}." for name in self.names)])
-        about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways."
-        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...], or {PROGRAM} REFERENCE CANDIDATE, which compares"
+        about = "Says where and why a Megatron-LM run and a MindFormers run of the same model part ways. The word compare may be left out."
+        usage = f"{PROGRAM} [-h] [--version] COMMAND [ARGUMENT ...]"
         parser = Parser(PROGRAM, usage, about, commands, formatter_class=Help, allow_abbrev=False)
         parser.add_argument("--version", action="version", version=__version__)
         if not words or words[0].startswith("-"):
