@@ -101,10 +101,11 @@ def write(
     bend: Bend = honest,
     lose: Callable[[int, Shard], bool] = lambda rank, shard: False,
     left_out: Callable[[int, Shard], bool] = lambda rank, shard: False,
+    again: Callable[[int, Shard], bool] = lambda rank, shard: False,
     **row_changes: object,
 ) -> Path:
     """Record one step of ``gradients``; ``bend`` changes what a rank has, ``lose`` says which shards its table lacks, ``left_out``
-    which the framework's norm does.
+    which the framework's norm does, and ``again`` which copies it counts.
 
     The framework's own norm is that of what the ranks have, whatever our tables say of it.
     """
@@ -116,7 +117,7 @@ def write(
         have.append([(shard, bend(rank, shard.name, part_of(gradients[shard.name], shard))) for shard in shards])
 
     def included(rank: int, shard: Shard) -> bool:
-        return shard.counted and not left_out(rank, shard)
+        return again(rank, shard) or (shard.counted and not left_out(rank, shard))
 
     exact = [math.fsum(squared_sum(part) for shard, part in parts if included(rank, shard)) for rank, parts in enumerate(have)]
     norm = math.sqrt(math.fsum(exact))

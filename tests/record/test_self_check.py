@@ -91,6 +91,19 @@ def test_what_a_norm_leaves_out_of_a_rank_is_named_one_tensor_or_all_of_a_kind(t
     assert (missed.kind, missed.name, missed.rank) == (ContradictionKind.LEFT_OUT, native, 1)
 
 
+@pytest.mark.parametrize(("grid", "ranks"), [(Grid(tp=2), [1]), (Grid(tp=2, dp=2, distributed=True), [1, 3]), (Grid(tp=2, pp=2), [1, 3])])
+def test_all_that_a_norm_leaves_out_of_ranks_is_named(tmp_path: Path, grid: Grid, ranks: list[int]) -> None:
+    path = write(tmp_path / "run", grid, GRADIENTS, left_out=lambda rank, shard: rank in ranks)
+    found = open_run(path).self_check.contradictions
+    assert [(each.kind, each.name, each.rank) for each in found] == [(ContradictionKind.RANK_LEFT_OUT, "", rank) for rank in ranks]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("", ContradictionKind.COPIES_COUNTED), (NORM, ContradictionKind.COUNTED_ALONE)])
+def test_copies_that_a_norm_counts_are_named_with_their_rank(tmp_path: Path, name: str, kind: ContradictionKind) -> None:
+    counted = only(write(tmp_path / "run", Grid(tp=2), GRADIENTS, again=lambda rank, shard: not shard.counted and name in shard.name))
+    assert (counted.kind, bool(counted.name), counted.rank) == (kind, bool(name), 1)
+
+
 @pytest.mark.parametrize("grid", [Grid(tp=2), Grid(dp=2)], ids=["tensor parallel", "data parallel"])
 def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, grid: Grid) -> None:
     def halved(rank: int, name: str, part: Any) -> Any:

@@ -18,6 +18,8 @@ class ContradictionKind(Enum):
     ELEMENTS = "self_check.elements"
     LEFT_OUT = "self_check.left_out"
     COUNTED_ALONE = "self_check.counted_alone"
+    RANK_LEFT_OUT = "self_check.rank_left_out"
+    COPIES_COUNTED = "self_check.copies_counted"
     HELD_TWICE = "self_check.held_twice"
     GRADIENT_COPIES = "self_check.gradient_copies"
     WEIGHT_COPIES = "self_check.weight_copies"
