@@ -122,13 +122,14 @@ def norms_off(*factors: float, kind: ContradictionKind = ContradictionKind.NORM_
     return [Contradiction(step, kind, *each) for step, each in enumerate(claims)]
 
 
-def of_ranks(kind: ContradictionKind, *names: str) -> list[Contradiction]:
+def of_ranks(kind: ContradictionKind, *names: str, step: int = 0) -> list[Contradiction]:
     """What ranks 0 and 1 say of some tensors."""
     claims = (Statement(Witness.COPY, 3.0, 0), Statement(Witness.COPY, 2.0, 1))
-    return [Contradiction(0, kind, *claims, name=name, rank=1) for name in names]
+    return [Contradiction(step, kind, *claims, name=name, rank=1) for name in names]
 
 
 HELD, APART, LEFT_OUT = ContradictionKind.HELD_TWICE, ContradictionKind.GRADIENT_COPIES, ContradictionKind.LEFT_OUT
+COMPUTED = ContradictionKind.COMPUTED_COPIES
 AGAIN, OF_RANK, COPIES = ContradictionKind.COUNTED_ALONE, ContradictionKind.RANK_LEFT_OUT, ContradictionKind.COPIES_COUNTED
 
 
@@ -139,6 +140,8 @@ AGAIN, OF_RANK, COPIES = ContradictionKind.COUNTED_ALONE, ContradictionKind.RANK
         ([*of_ranks(HELD, DOWN), *norms_off(1.1)], "rank_copies.counted_twice", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
         ([*of_ranks(HELD, DOWN), *of_ranks(APART, DOWN)], "rank_copies.named_alike", Pattern.NAMED_ALIKE, FaultLocation.WEIGHTS),
         (of_ranks(LEFT_OUT, DOWN) * 2, "rank_copies.left_out", Pattern.NORM_MISCOUNTS, FaultLocation.SELF_CHECK),
+        (of_ranks(COMPUTED, DOWN), "rank_copies.start_apart", Pattern.RANKS_DIFFER, FaultLocation.WEIGHTS),
+        (of_ranks(COMPUTED, DOWN, step=1), "rank_copies.computed_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
         (of_ranks(AGAIN, DOWN), "rank_copies.counted_alone", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
         (of_ranks(OF_RANK, ""), "rank_copies.rank_left_out", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
         (of_ranks(COPIES, ""), "rank_copies.copies_counted", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),

@@ -115,6 +115,22 @@ def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: P
     assert copy.first.value == pytest.approx(2 * copy.second.value)
 
 
+@pytest.mark.parametrize(
+    ("grid", "odd"), [(Grid(dp=2, distributed=True), [1]), (Grid(tp=2, dp=2), [2, 3]), (Grid(tp=2), []), (Grid(pp=2), [])]
+)
+def test_weights_that_data_parallel_ranks_compute_with_and_that_differ_are_named(tmp_path: Path, grid: Grid, odd: list[int]) -> None:
+    """Tensor- and pipeline-parallel ranks may have other parts of a weight."""
+    path = write(tmp_path / "run", grid, GRADIENTS, weights=lambda rank: {NORM: 4.0, DOWN: 9.0 if rank < 2 - bool(grid.tp == 1) else 9.1})
+    found = open_run(path).self_check.contradictions
+    assert [(each.kind, each.name, each.rank) for each in found] == [(ContradictionKind.COMPUTED_COPIES, DOWN, rank) for rank in odd]
+    assert all(each.first.value == 3.0 for each in found)
+
+
+def test_weights_that_one_rank_alone_recorded_contradict_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(dp=2), GRADIENTS, weights=lambda rank: {DOWN: 9.0} if rank else {})
+    assert open_run(path).self_check.contradictions == ()
+
+
 def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "run", Grid(dp=2), GRADIENTS)
     honest = open_run(path).rank_rows(0)[0].grad_norm

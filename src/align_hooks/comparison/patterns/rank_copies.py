@@ -20,6 +20,7 @@ from align_hooks.record.reader import Run
 
 FAULTS: dict[ContradictionKind, tuple[str, Pattern | None, FaultLocation]] = {
     ContradictionKind.WEIGHT_COPIES: ("rank_copies.updated_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
+    ContradictionKind.COMPUTED_COPIES: ("rank_copies.computed_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
     ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", Pattern.RANKS_NOT_REDUCED, FaultLocation.GRADIENTS),
     ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", None, FaultLocation.CLIPPING),
 }
@@ -97,7 +98,8 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
     if not axes:
         return None
     id, pattern, place = FAULTS[first.kind]
-    if first.kind is ContradictionKind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
+    begins = {ContradictionKind.WEIGHT_COPIES: run.weight_steps(), ContradictionKind.COMPUTED_COPIES: run.steps}.get(first.kind, [])
+    if begins and first.step == begins[0]:
         id, place = "rank_copies.start_apart", FaultLocation.WEIGHTS
     claims = {"reference": first.first.value, "other": first.second.value}
     numbers = {name: value for name, value in claims.items() if isinstance(value, float)}

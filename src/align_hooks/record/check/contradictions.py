@@ -23,6 +23,7 @@ class ContradictionKind(Enum):
     HELD_TWICE = "self_check.held_twice"
     GRADIENT_COPIES = "self_check.gradient_copies"
     WEIGHT_COPIES = "self_check.weight_copies"
+    COMPUTED_COPIES = "self_check.computed_copies"
     BATCH = "self_check.batch"
     GRAD_NORM = "self_check.grad_norm"
     LOSS_SCALE = "self_check.loss_scale"

@@ -16,11 +16,14 @@ import numpy as np
 
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
 from align_hooks.record.check.tolerances import EXACT, SAME, UNKNOWN, relative_distance
+from align_hooks.record.format.layout import Array
 from align_hooks.record.format.rows import Norm
 from align_hooks.record.read.run_rows import RunRows
 
 ShardExtent: TypeAlias = tuple[str, tuple[tuple[int, int], ...], tuple[int, int] | None]
 """Canonical name, box and range of a shard."""
+OF_DATA = ("dp", "cp", "edp")
+"""Axes along which ranks compute with the same weights."""
 Miscounted: TypeAlias = tuple[ContradictionKind, int | None, str]
 """What a norm miscounts on a rank: a parameter, or a kind of them; no name for everything that the rank counts or has as copies."""
 KINDS = {
@@ -163,15 +166,37 @@ def held_twice(run: RunRows) -> Iterator[Contradiction]:
 def unequal_gradients(run: RunRows, steps: Sequence[int], copies: Mapping[ShardExtent, list[int]], limit: float) -> Iterator[Contradiction]:
     """Yield copies of a gradient with another norm than on the rank that counts; the worst rank of each tensor and step."""
     for (name, _, _), ranks in copies.items():
-        norms = np.sqrt(np.stack([run.norm_rows(rank).squared_sums(steps, [name])[:, 0] for rank in ranks]))
-        with np.errstate(invalid="ignore"):
-            error = np.abs(norms - norms[0]) / np.maximum(norms, norms[0])
-        error[(norms == norms[0]) | np.isnan(norms) | np.isnan(norms[0])] = 0.0
-        error[np.isnan(error)] = np.inf
-        for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
-            worst = int(error[:, index].argmax())
-            counted, other = (Statement(Witness.COPY, float(norms[copy, index]), ranks[copy]) for copy in (0, worst))
-            yield Contradiction(steps[index], ContradictionKind.GRADIENT_COPIES, counted, other, name=name, rank=ranks[worst])
+        squares = np.stack([run.norm_rows(rank).squared_sums(steps, [name])[:, 0] for rank in ranks])
+        for index, first, other in _unequal(squares, ranks, limit):
+            yield Contradiction(steps[index], ContradictionKind.GRADIENT_COPIES, first, other, name=name, rank=other.rank)
+
+
+def unequal_computed(run: RunRows, steps: Sequence[int]) -> Iterator[Contradiction]:
+    """Yield weights that data-parallel ranks compute with and that have other norms; the worst rank of each weight and step."""
+    groups: dict[object, list[int]] = {}
+    for rank, manifest in run.manifests.items():
+        place = tuple(sorted((axis, index) for axis, index in manifest.place.items() if axis not in OF_DATA))
+        groups.setdefault((place, tuple(run.norm_rows(rank).weight_names)), []).append(rank)
+    for ranks in (ranks for ranks in groups.values() if len(ranks) > 1):
+        rows = [run.norm_rows(rank) for rank in ranks]
+        for step in (step for step in steps if all(step in row.weights for row in rows)):
+            squares = np.stack([row.weights[step] for row in rows])
+            for index, first, other in _unequal(squares, ranks, EXACT):
+                name = rows[0].weight_names[index]
+                yield Contradiction(step, ContradictionKind.COMPUTED_COPIES, first, other, name=name, rank=other.rank)
+
+
+def _unequal(squares: Array, ranks: Sequence[int], limit: float) -> Iterator[tuple[int, Statement, Statement]]:
+    """Yield each column of squared sums, a row a rank, whose norms differ, with the first rank's and the worst rank's."""
+    norms = np.sqrt(squares)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(norms - norms[0]) / np.maximum(norms, norms[0])
+    error[(norms == norms[0]) | np.isnan(norms) | np.isnan(norms[0])] = 0.0
+    error[np.isnan(error)] = np.inf
+    for index in np.flatnonzero((error > limit).any(axis=0)).tolist():
+        worst = int(error[:, index].argmax())
+        first, other = (Statement(Witness.COPY, float(norms[copy, index]), ranks[copy]) for copy in (0, worst))
+        yield index, first, other
 
 
 def unequal_weights(run: RunRows, step: int, copies: Mapping[ShardExtent, list[int]], limit: float) -> Iterator[Contradiction]:
