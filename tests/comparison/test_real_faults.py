@@ -11,6 +11,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.data.token_losses import AffectedRows
+from align_hooks.comparison.diagnosis.hypotheses.backward import gradients_gathered
 from align_hooks.comparison.diagnosis.hypotheses.forward import across_documents
 from align_hooks.comparison.diagnosis.hypothesis import Fault
 from align_hooks.comparison.finding import Finding, Metric
@@ -58,6 +59,40 @@ def test_attention_to_another_document_is_no_fault_of_queries_and_keys(point: st
     behind: Any = SimpleNamespace(divergence=SimpleNamespace(rows=SimpleNamespace(rows=AffectedRows.DOCUMENTS)))
     assert across_documents.test is not None
     assert across_documents.test(Fault(behind, FaultLocation.FORWARD, (), (point,), point)) == holds
+
+
+LAYER = "model.layers.0.self_attn."
+POINTS = [f"{LAYER}{kind}" for kind in ("q_proj", "k_proj", "v_proj", "query", "key", "value", "core")]
+
+
+def with_points(*wrong: str) -> Synthetic:
+    """A run that recorded the points of an attention, some of them other than they should be."""
+    run = Synthetic()
+    run.settings |= {"activations": "0"}
+    run.activations = {0: {name: VALUES * np.float32(1.5 if name.removeprefix(LAYER) in wrong else 1) for name in POINTS}}
+    return run
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        (("query", "key", "core"), "rotary_positions"),
+        (("query", "key", "value", "core"), "projection"),
+        (("q_proj", "query", "core"), "projection"),
+    ],
+)
+def test_rotary_positions_are_no_cause_where_values_differ_too(compared: Compared, wrong: tuple[str, ...], cause: str) -> None:
+    assert compared(with_points(*wrong), against=with_points()).blame.causes[0] == cause
+
+
+@pytest.mark.parametrize(("ranks", "gathered"), [(1, False), (2, True)])
+def test_gradients_are_gathered_from_several_ranks_alone(ranks: int, gathered: bool) -> None:
+    runs = [SimpleNamespace(world_size=1), SimpleNamespace(world_size=ranks)]
+    seen: Any = SimpleNamespace(
+        pair=SimpleNamespace(runs=runs), status=lambda _: Status.SAME, only_tensor=None, tensors=SimpleNamespace(common=None)
+    )
+    assert gradients_gathered.test is not None
+    assert gradients_gathered.test(Fault(seen, FaultLocation.GRADIENTS, ())) == gathered
 
 
 def masked(row: int, *, lost: bool) -> Synthetic:
