@@ -19,7 +19,7 @@ from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.verdict import Verdict
-from align_hooks.messages import Message, Side
+from align_hooks.messages import Message, Side, rendered
 from align_hooks.record.format.terms import AUXILIARY, Z_LOSS
 from comparison.conftest import Compared, asking, stage
 from sharded import Grid, Model, write
@@ -93,6 +93,22 @@ def test_gradients_are_gathered_from_several_ranks_alone(ranks: int, gathered: b
     )
     assert gradients_gathered.test is not None
     assert gradients_gathered.test(Fault(seen, FaultLocation.GRADIENTS, ())) == gathered
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0, True), (2.0, False)])
+def test_what_a_rehearsal_levelled_is_named_where_all_agrees(compared: Compared, factor: float, told: bool) -> None:
+    candidate = Synthetic()
+    levelled = dict.fromkeys(("args.moe_grouped_gemm", "FlashAttention", "MASTER_PORT"), "ALIGN_HOOKS_DEVICE") | {
+        "args.seed": "ALIGN_HOOKS_SEED"
+    }
+    candidate.facts["overrides"] = [{"what": name, "before": True, "after": False, "why": why} for name, why in levelled.items()]
+    candidate.rows[0]["loss"] *= factor
+    found = compared(candidate)
+    assert (found.verdict is Verdict.ALIGNED) == told
+    notes = [note for note in found.notes if isinstance(note, Message) and note.id == "notes.untried"]
+    assert [rendered(note) for note in notes] == [
+        "not tried of the candidate, which a rehearsal on a CPU turned off or replaced: FlashAttention, args.moe_grouped_gemm"
+    ][: int(told)]
 
 
 def masked(row: int, *, lost: bool) -> Synthetic:
