@@ -87,13 +87,15 @@ def changes(facts: Facts) -> Iterator[DataOverride]:
             yield DataOverride(row, before, str(override.after), row.default if before == "None" else _integer(before))
 
 
+REHEARSAL = (f"{PREFIX}DEVICE", f"{PREFIX}DEVICE=cpu")
+"""Why a rehearsal overrides: what the variable says of a setting, and of an operator."""
 WHERE = ("device", "context.device_target", "MASTER_ADDR", "MASTER_PORT", "args.distributed_backend", "args.use_cpu_initialization")
 """Overrides of a rehearsal that say where it runs, and leave nothing untried."""
 
 
 def rehearsed(facts: Facts) -> set[str]:
     """Return the settings and operators that a rehearsal on a CPU turned off or replaced."""
-    return {str(each.what) for each in facts.overrides if str(each.why).startswith(f"{PREFIX}DEVICE")} - {*WHERE}
+    return {str(each.what) for each in facts.overrides if each.why in REHEARSAL} - {*WHERE}
 
 
 def is_evaluated(facts: Facts) -> bool:
