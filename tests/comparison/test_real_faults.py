@@ -23,7 +23,7 @@ from align_hooks.messages import Message, Side, rendered
 from align_hooks.record.format.terms import AUXILIARY, Z_LOSS
 from comparison.conftest import Compared, asking, stage
 from sharded import Grid, Model, write
-from synthetic import ROUTERS, STEPS, Synthetic, routed, tensors
+from synthetic import ROUTERS, STEPS, Synthetic, optimizer, routed, tensors
 from worded import arguments, ids
 
 VALUES = np.random.default_rng(5).standard_normal((2, 8, 4)).astype(np.float32)
@@ -109,6 +109,14 @@ def test_what_a_rehearsal_levelled_is_named_where_all_agrees(compared: Compared,
     assert [rendered(note) for note in notes] == [
         "not tried of the candidate, which a rehearsal on a CPU turned off or replaced: FlashAttention, args.moe_grouped_gemm"
     ][: int(told)]
+
+
+@pytest.mark.parametrize(("decay", "causes"), [(0.5, ()), (0.0, ("other_decay",))])
+def test_another_rate_of_decay_is_no_other_grouping(compared: Compared, decay: float, causes: tuple[str, ...]) -> None:
+    candidate = asking(Synthetic(), weights="0", optimizer_state="none")
+    candidate.optimizer = optimizer()
+    candidate.optimizer["groups"][0]["weight_decay"] = decay  # type: ignore[index]
+    assert compared(candidate).blame.causes == causes
 
 
 def masked(row: int, *, lost: bool) -> Synthetic:
