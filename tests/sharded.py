@@ -101,10 +101,13 @@ def write(
     bend: Bend = honest,
     lose: Callable[[int, Shard], bool] = lambda rank, shard: False,
     left_out: Callable[[int, Shard], bool] = lambda rank, shard: False,
+    again: Callable[[int, Shard], bool] = lambda rank, shard: False,
+    weights: Callable[[int], Mapping[str, float]] = lambda rank: {},
     **row_changes: object,
 ) -> Path:
     """Record one step of ``gradients``; ``bend`` changes what a rank has, ``lose`` says which shards its table lacks, ``left_out``
-    which the framework's norm does.
+    which the framework's norm does, and ``again`` which copies it counts. ``weights`` are
+    squares of what a rank computes with.
 
     The framework's own norm is that of what the ranks have, whatever our tables say of it.
     """
@@ -116,7 +119,7 @@ def write(
         have.append([(shard, bend(rank, shard.name, part_of(gradients[shard.name], shard))) for shard in shards])
 
     def included(rank: int, shard: Shard) -> bool:
-        return shard.counted and not left_out(rank, shard)
+        return again(rank, shard) or (shard.counted and not left_out(rank, shard))
 
     exact = [math.fsum(squared_sum(part) for shard, part in parts if included(rank, shard)) for rank, parts in enumerate(have)]
     norm = math.sqrt(math.fsum(exact))
@@ -131,7 +134,7 @@ def write(
         facts = {"training": training, "optimizer": {"groups": []}, "model": {"num_hidden_layers": model.layers}}
         writer.describe(place=place, shards=[shard for shard, _ in kept], facts=facts, steps=range(1))
         writer.gradients(0, {shard.name: part for shard, part in kept if shard.counted})
-        writer.local_norms(0, "reduced", {shard.name: squared_sum(part) for shard, part in kept}, [taken])
+        writer.local_norms(0, "reduced", {shard.name: squared_sum(part) for shard, part in kept}, [taken], weights(rank))
         last = place["pp"] == grid.pp - 1
         writer.scalars(row(0, grad_norm=norm, **({} if last else {"loss": None, "objective_loss": None, "valid_tokens": 0}), **row_changes))
         writer.finish(HowEnded("finished"), hooks={})

@@ -61,6 +61,8 @@ def balanced(kind: str | None = None, coefficient: object = 0.01, **arguments: o
     return arguments | ({"moe_router_load_balancing_type": kind, "moe_aux_loss_coeff": coefficient} if kind else {})
 
 
+CHOOSING, DROPS = EXPERTS | {"num_experts_per_tok": 2}, {"moe_expert_capacity_factor": 1.5, "moe_token_drop_policy": "probs"}
+NEVER = DROPS | {"moe_expert_capacity_factor": None}
 BIAS = {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 1e-3}
 MTP = {"mtp_loss_scaling_factor": 0.3}
 PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
@@ -91,6 +93,19 @@ PAIRS: dict[str, tuple[Facts, Facts, list[str]]] = {
     "micro-batch, no experts": (megatron({}, 2, kind="aux_loss"), megatron({}, 4, kind="aux_loss"), []),
     "two of Megatron": (megatron(EXPERTS, 2, kind="aux_loss"), megatron(EXPERTS, 4, kind="aux_loss"), ["micro_batch_size"]),
     "logits": (megatron(EXPERTS, moe_z_loss_coeff=1e-3), mindformers(EXPERTS), ["moe_z_loss_coeff"]),
+    "room for all tokens": (megatron(CHOOSING, **DROPS | {"moe_expert_capacity_factor": 4.0}), megatron(CHOOSING, **NEVER), []),
+    "dropped tokens": (megatron(CHOOSING, **DROPS), megatron(CHOOSING, **NEVER), ["moe_expert_capacity_factor"]),
+    "an even share": (
+        megatron(EXPERTS, **DROPS),
+        megatron(EXPERTS, **DROPS | {"moe_expert_capacity_factor": 4.0}),
+        ["moe_expert_capacity_factor"],
+    ),
+    "other tokens": (
+        megatron(CHOOSING, **DROPS),
+        megatron(CHOOSING, **DROPS | {"moe_token_drop_policy": "position"}),
+        ["moe_token_drop_policy"],
+    ),
+    "capacity that is not told": (megatron(CHOOSING, **DROPS), mindformers(CHOOSING), []),
     "bias": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, **BIAS), []),
     "bias not moved": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, callbacks="[]", **BIAS), ["moe_router_bias_update_rate"]),  # type: ignore[arg-type]
     "bias by default": (megatron(EXPERTS, **BIAS), mindformers(EXPERTS, moe_router_enable_expert_bias=True), []),

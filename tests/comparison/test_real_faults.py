@@ -11,6 +11,7 @@ import pytest
 
 from align_hooks import open_run
 from align_hooks.comparison.data.token_losses import AffectedRows
+from align_hooks.comparison.diagnosis.hypotheses.backward import gradients_gathered
 from align_hooks.comparison.diagnosis.hypotheses.forward import across_documents
 from align_hooks.comparison.diagnosis.hypothesis import Fault
 from align_hooks.comparison.finding import Finding, Metric
@@ -18,11 +19,11 @@ from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.verdict import Verdict
-from align_hooks.messages import Message, Side
+from align_hooks.messages import Message, Side, rendered
 from align_hooks.record.format.terms import AUXILIARY, Z_LOSS
 from comparison.conftest import Compared, asking, stage
 from sharded import Grid, Model, write
-from synthetic import ROUTERS, STEPS, Synthetic, routed, tensors
+from synthetic import ROUTERS, STEPS, Synthetic, optimizer, routed, tensors
 from worded import arguments, ids
 
 VALUES = np.random.default_rng(5).standard_normal((2, 8, 4)).astype(np.float32)
@@ -58,6 +59,64 @@ def test_attention_to_another_document_is_no_fault_of_queries_and_keys(point: st
     behind: Any = SimpleNamespace(divergence=SimpleNamespace(rows=SimpleNamespace(rows=AffectedRows.DOCUMENTS)))
     assert across_documents.test is not None
     assert across_documents.test(Fault(behind, FaultLocation.FORWARD, (), (point,), point)) == holds
+
+
+LAYER = "model.layers.0.self_attn."
+POINTS = [f"{LAYER}{kind}" for kind in ("q_proj", "k_proj", "v_proj", "query", "key", "value", "core")]
+
+
+def with_points(*wrong: str) -> Synthetic:
+    """A run that recorded the points of an attention, some of them other than they should be."""
+    run = Synthetic()
+    run.settings |= {"activations": "0"}
+    run.activations = {0: {name: VALUES * np.float32(1.5 if name.removeprefix(LAYER) in wrong else 1) for name in POINTS}}
+    return run
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        (("query", "key", "core"), "rotary_positions"),
+        (("query", "key", "value", "core"), "projection"),
+        (("q_proj", "query", "core"), "projection"),
+    ],
+)
+def test_rotary_positions_are_no_cause_where_values_differ_too(compared: Compared, wrong: tuple[str, ...], cause: str) -> None:
+    assert compared(with_points(*wrong), against=with_points()).blame.causes[0] == cause
+
+
+@pytest.mark.parametrize(("ranks", "gathered"), [(1, False), (2, True)])
+def test_gradients_are_gathered_from_several_ranks_alone(ranks: int, gathered: bool) -> None:
+    runs = [SimpleNamespace(world_size=1), SimpleNamespace(world_size=ranks)]
+    seen: Any = SimpleNamespace(
+        pair=SimpleNamespace(runs=runs), status=lambda _: Status.SAME, only_tensor=None, tensors=SimpleNamespace(common=None)
+    )
+    assert gradients_gathered.test is not None
+    assert gradients_gathered.test(Fault(seen, FaultLocation.GRADIENTS, ())) == gathered
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0, True), (2.0, False)])
+def test_what_a_rehearsal_levelled_is_named_where_all_agrees(compared: Compared, factor: float, told: bool) -> None:
+    candidate = Synthetic()
+    levelled = dict.fromkeys(("args.moe_grouped_gemm", "FlashAttention", "MASTER_PORT"), "ALIGN_HOOKS_DEVICE") | {
+        "args.seed": "ALIGN_HOOKS_SEED"
+    }
+    candidate.facts["overrides"] = [{"what": name, "before": True, "after": False, "why": why} for name, why in levelled.items()]
+    candidate.rows[0]["loss"] *= factor
+    found = compared(candidate)
+    assert (found.verdict is Verdict.ALIGNED) == told
+    notes = [note for note in found.notes if isinstance(note, Message) and note.id == "notes.untried"]
+    assert [rendered(note) for note in notes] == [
+        "not tried of the candidate, which a rehearsal on a CPU turned off or replaced: FlashAttention, args.moe_grouped_gemm"
+    ][: int(told)]
+
+
+@pytest.mark.parametrize(("decay", "causes"), [(0.5, ()), (0.0, ("other_decay",))])
+def test_another_rate_of_decay_is_no_other_grouping(compared: Compared, decay: float, causes: tuple[str, ...]) -> None:
+    candidate = asking(Synthetic(), weights="0", optimizer_state="none")
+    candidate.optimizer = optimizer()
+    candidate.optimizer["groups"][0]["weight_decay"] = decay  # type: ignore[index]
+    assert compared(candidate).blame.causes == causes
 
 
 def masked(row: int, *, lost: bool) -> Synthetic:

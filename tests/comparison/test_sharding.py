@@ -12,7 +12,7 @@ from align_hooks import open_run
 from align_hooks.comparison.diagnosis.backward_boundary import BackwardBoundary, backward_boundary
 from align_hooks.comparison.finding import Finding, Metric, Pattern, when
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.patterns.rank_copies import explained, norm_by_a_factor, not_marked, not_shared
+from align_hooks.comparison.patterns.rank_copies import explained, norm_by_a_factor, not_marked, not_shared, ranks_in_words
 from align_hooks.comparison.patterns.sharding import explanation, sides, spans, unused
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation
@@ -122,13 +122,15 @@ def norms_off(*factors: float, kind: ContradictionKind = ContradictionKind.NORM_
     return [Contradiction(step, kind, *each) for step, each in enumerate(claims)]
 
 
-def of_ranks(kind: ContradictionKind, *names: str) -> list[Contradiction]:
+def of_ranks(kind: ContradictionKind, *names: str, step: int = 0) -> list[Contradiction]:
     """What ranks 0 and 1 say of some tensors."""
     claims = (Statement(Witness.COPY, 3.0, 0), Statement(Witness.COPY, 2.0, 1))
-    return [Contradiction(0, kind, *claims, name=name, rank=1) for name in names]
+    return [Contradiction(step, kind, *claims, name=name, rank=1) for name in names]
 
 
 HELD, APART, LEFT_OUT = ContradictionKind.HELD_TWICE, ContradictionKind.GRADIENT_COPIES, ContradictionKind.LEFT_OUT
+COMPUTED = ContradictionKind.COMPUTED_COPIES
+AGAIN, OF_RANK, COPIES = ContradictionKind.COUNTED_ALONE, ContradictionKind.RANK_LEFT_OUT, ContradictionKind.COPIES_COUNTED
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,13 @@ HELD, APART, LEFT_OUT = ContradictionKind.HELD_TWICE, ContradictionKind.GRADIENT
         ([*of_ranks(HELD, DOWN), *norms_off(1.1)], "rank_copies.counted_twice", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
         ([*of_ranks(HELD, DOWN), *of_ranks(APART, DOWN)], "rank_copies.named_alike", Pattern.NAMED_ALIKE, FaultLocation.WEIGHTS),
         (of_ranks(LEFT_OUT, DOWN) * 2, "rank_copies.left_out", Pattern.NORM_MISCOUNTS, FaultLocation.SELF_CHECK),
+        (of_ranks(COMPUTED, DOWN), "rank_copies.start_apart", Pattern.RANKS_DIFFER, FaultLocation.WEIGHTS),
+        (of_ranks(COMPUTED, DOWN, step=1), "rank_copies.computed_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
+        (of_ranks(AGAIN, DOWN), "rank_copies.counted_alone", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
+        (of_ranks(OF_RANK, ""), "rank_copies.rank_left_out", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
+        (of_ranks(COPIES, ""), "rank_copies.copies_counted", Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING),
         (of_ranks(LEFT_OUT, DOWN, NORM), None, None, None),
+        ([*of_ranks(OF_RANK, ""), *of_ranks(COPIES, "")], None, None, None),
     ],
 )
 def test_what_a_norm_does_not_count_once_is_told(
@@ -147,6 +155,11 @@ def test_what_a_norm_does_not_count_once_is_told(
     run = open_run(write(tmp_path / "run", Grid(dp=2), GRADIENTS))
     told = explained(Pair(run, open_run(Synthetic().write(tmp_path / "other"))), run, Side.REFERENCE, found)
     assert (told and (told[0].id, *told[1:])) == (id and (id, pattern, place))
+
+
+@pytest.mark.parametrize(("ranks", "told"), [([1, 3], "tensor-parallel rank 1"), ([2, 3], "data-parallel rank 1"), ([1], "rank 1")])
+def test_ranks_are_named_by_the_coordinate_that_they_alone_have(tmp_path: Path, ranks: list[int], told: str) -> None:
+    assert rendered(ranks_in_words(open_run(write(tmp_path / "run", Grid(tp=2, dp=2), GRADIENTS)), ranks)) == told
 
 
 @pytest.mark.parametrize(("rows", "marked"), [(2, False), (1, True), (3, True)])

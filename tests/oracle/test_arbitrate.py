@@ -206,6 +206,7 @@ def test_a_record_that_lacks_what_is_needed_or_has_what_none_can_judge_is_refuse
             (honest, 1, "has no batches of step 1"),
             (odd, None, "labels of the batch are no ids of a vocabulary of 40"),
             (made("llama", training={"draws": True}), None, "record the run without dropout"),
+            (made("qwen3_moe", arguments={"moe_expert_capacity_factor": "1.0"}), None, "experts drop tokens"),
         )
     ):
         with pytest.raises(RecordError, match=why):

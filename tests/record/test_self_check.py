@@ -91,6 +91,19 @@ def test_what_a_norm_leaves_out_of_a_rank_is_named_one_tensor_or_all_of_a_kind(t
     assert (missed.kind, missed.name, missed.rank) == (ContradictionKind.LEFT_OUT, native, 1)
 
 
+@pytest.mark.parametrize(("grid", "ranks"), [(Grid(tp=2), [1]), (Grid(tp=2, dp=2, distributed=True), [1, 3]), (Grid(tp=2, pp=2), [1, 3])])
+def test_all_that_a_norm_leaves_out_of_ranks_is_named(tmp_path: Path, grid: Grid, ranks: list[int]) -> None:
+    path = write(tmp_path / "run", grid, GRADIENTS, left_out=lambda rank, shard: rank in ranks)
+    found = open_run(path).self_check.contradictions
+    assert [(each.kind, each.name, each.rank) for each in found] == [(ContradictionKind.RANK_LEFT_OUT, "", rank) for rank in ranks]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("", ContradictionKind.COPIES_COUNTED), (NORM, ContradictionKind.COUNTED_ALONE)])
+def test_copies_that_a_norm_counts_are_named_with_their_rank(tmp_path: Path, name: str, kind: ContradictionKind) -> None:
+    counted = only(write(tmp_path / "run", Grid(tp=2), GRADIENTS, again=lambda rank, shard: not shard.counted and name in shard.name))
+    assert (counted.kind, bool(counted.name), counted.rank) == (kind, bool(name), 1)
+
+
 @pytest.mark.parametrize("grid", [Grid(tp=2), Grid(dp=2)], ids=["tensor parallel", "data parallel"])
 def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: Path, grid: Grid) -> None:
     def halved(rank: int, name: str, part: Any) -> Any:
@@ -100,6 +113,22 @@ def test_a_replicated_gradient_that_one_rank_did_not_reduce_is_named(tmp_path: P
     assert (copy.kind, copy.name, copy.rank) == (ContradictionKind.GRADIENT_COPIES, NORM, 1)
     assert (copy.first.rank, copy.second.rank) == (0, 1)
     assert copy.first.value == pytest.approx(2 * copy.second.value)
+
+
+@pytest.mark.parametrize(
+    ("grid", "odd"), [(Grid(dp=2, distributed=True), [1]), (Grid(tp=2, dp=2), [2, 3]), (Grid(tp=2), []), (Grid(pp=2), [])]
+)
+def test_weights_that_data_parallel_ranks_compute_with_and_that_differ_are_named(tmp_path: Path, grid: Grid, odd: list[int]) -> None:
+    """Tensor- and pipeline-parallel ranks may have other parts of a weight."""
+    path = write(tmp_path / "run", grid, GRADIENTS, weights=lambda rank: {NORM: 4.0, DOWN: 9.0 if rank < 2 - bool(grid.tp == 1) else 9.1})
+    found = open_run(path).self_check.contradictions
+    assert [(each.kind, each.name, each.rank) for each in found] == [(ContradictionKind.COMPUTED_COPIES, DOWN, rank) for rank in odd]
+    assert all(each.first.value == 3.0 for each in found)
+
+
+def test_weights_that_one_rank_alone_recorded_contradict_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "run", Grid(dp=2), GRADIENTS, weights=lambda rank: {DOWN: 9.0} if rank else {})
+    assert open_run(path).self_check.contradictions == ()
 
 
 def test_a_rank_that_clipped_by_another_norm_is_named(tmp_path: Path) -> None:

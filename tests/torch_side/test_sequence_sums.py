@@ -1,6 +1,12 @@
 """The part of one context-parallel rank in what a loss function summed over the ranks of a sequence."""
 
+import importlib.util
+import inspect
 import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -45,6 +51,51 @@ def test_a_loss_that_must_be_summed_and_is_not_is_refused(monkeypatch: pytest.Mo
     assert sequence_sums.joined([], SINGLE_RANK, counts=True) is None
     with pytest.raises(RefusedRun, match="sum nothing over the context-parallel ranks"):
         sequence_sums.joined([], TWO, counts=True)
+
+
+def compiled_alone(file: Path) -> None:
+    """Leave nothing of a module but what was compiled."""
+    file.unlink()
+
+
+def without_end(file: Path) -> None:
+    """Leave a text that does not parse."""
+    file.write_text('def schedule(\n    """\n')
+
+
+def loaded(name: str, file: Path) -> ModuleType:
+    """A module of its own out of a file."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("spoil", [compiled_alone, without_end, None])
+def test_code_that_cannot_be_read_is_unknown(spoil: Callable[[Path], None] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "schedule.py"
+    file.write_text("def schedule():\n    return 1\n")
+    module = loaded("schedule_of_test", file)
+    monkeypatch.setitem(sys.modules, "schedule_of_test", module)
+    if spoil is not None:
+        spoil(file)
+    assert (sequence_sums.code_of(module.schedule) is None) == (spoil is not None)
+    assert sequence_sums.code_of(len) is None
+
+
+def test_a_schedule_that_cannot_be_read_refuses_records_of_several_context_ranks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unread(_: object) -> str:
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr(inspect, "getsource", unread)
+    module = loaded("sequence_sums_of_test", Path(sequence_sums.__file__))
+    assert (module.SCHEDULE, module.IS_SUMMED, module.IS_SCALED) == (None, None, None)
+    module.refuse_unread_schedule(SINGLE_RANK)
+    assert module.joined([], SINGLE_RANK, counts=True) is None
+    with pytest.raises(RefusedRun, match=r"the source of megatron\.core\.pipeline_parallel\.schedules is not there") as refused:
+        module.refuse_unread_schedule(TWO)
+    assert "\n" not in str(refused.value)
 
 
 def test_only_small_sums_over_the_sequence_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

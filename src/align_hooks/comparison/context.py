@@ -10,7 +10,7 @@ from typing import TypeAlias
 from align_hooks.comparison import distances
 from align_hooks.comparison.control_band.banded import Banded, banded
 from align_hooks.comparison.data.batches import BatchEvidence
-from align_hooks.comparison.data.overridden import DataOverride, changes
+from align_hooks.comparison.data.overridden import DataOverride, changes, rehearsed
 from align_hooks.comparison.data.random_states import Drawn, first_difference
 from align_hooks.comparison.finding import Finding, Metric, Words, limit_ratio, when
 from align_hooks.comparison.findings import Limit, as_finding, contradicted_by, tensor_errors, worse_loss, worst_findings
@@ -147,6 +147,11 @@ class ComparisonContext:
         if reference != candidate:
             notes.append(message("notes.steps", reference=reference, candidate=candidate))
         return notes
+
+    def untried(self) -> list[Message]:
+        """Return for each side what a rehearsal on a CPU turned off or replaced, which a reader of *aligned* must not take for tried."""
+        levelled = [(side, sorted(rehearsed(run.facts))) for side, run in self.pair.sides]
+        return [message("notes.untried", side=side, names=terms(names)) for side, names in levelled if names]
 
     def _data_notes(self, batches: BatchEvidence) -> list[Words]:
         """Return notes on batches: problems (once where both sides have them), odd loss functions, replays and what these override."""

@@ -20,7 +20,7 @@ from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import StageResult, Status, evidence_of
 from align_hooks.comparison.stages.registry import LADDER
 from align_hooks.comparison.stages.stage import Stage
-from align_hooks.comparison.verdict import ComparisonResult, decide
+from align_hooks.comparison.verdict import ComparisonResult, Verdict, decide
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.process.work import WorkPool
 from align_hooks.record.reader import Run
@@ -63,7 +63,7 @@ def compare(
         eps=pair.limits.eps,
         acceptance=acceptance(pair.rows, context.noise.rows()),
         settings=tuple(context.settings),
-        notes=tuple(context.notes(batches)),
+        notes=(*(context.untried() if verdict is Verdict.ALIGNED else ()), *context.notes(batches)),
         blame=blamed,
         next=words,
         trial=trial,

@@ -175,6 +175,8 @@ def inputs(run: Run, step: int, judged_by: Facts) -> Inputs:
             raise RecordError(f"{run.path} has no {kind} of step {step}; record the run with {PREFIX}{kind.upper()}={step}")
     if run.facts.training.draws:
         raise RecordError(f"{run.path}: the model draws random numbers, which nobody can draw again; record the run without dropout")
+    if arguments.drops_tokens(run.facts):
+        raise RecordError(f"{run.path}: experts drop tokens (moe_expert_capacity_factor), which no third implementation does")
     if reason := why_not_replayed(run, step):
         raise RecordError(f"{run.path}: step {step}: {rendered(reason.words)}")
     batch = run.batch(step)

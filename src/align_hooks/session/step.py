@@ -6,7 +6,7 @@ the sides write them earlier, with :func:`record_gradients`.
 
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
 from align_hooks.names.blocks import Array
@@ -40,6 +40,8 @@ class LocalNorms:
     """The names of tensors of which this rank holds a part."""
     framework: Sequence[Mapping[str, object]] = ()
     """Global norms that the framework took; see :meth:`Writer.local_norms`."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Canonical name to squared sum of the weights that the step computed with, fp64; empty where no other rank has copies."""
 
 
 class Step(Protocol):
@@ -77,9 +79,11 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     _record(session, ROUTING, step, "the experts of each token", produced.routing, lambda writer, choices: writer.routing(step, choices))
     _record(session, ACTIVATIONS, step, "activations", produced.activations, lambda writer, made: writer.activations(step, made))
     norms = functools.partial(_printed_norms, session, step, produced)
-    _record(
-        session, LOCAL_NORMS, step, "local norms", norms, lambda to, made: to.local_norms(step, made.point, made.squared, made.framework)
-    )
+
+    def write(writer: Writer, made: LocalNorms) -> None:
+        writer.local_norms(step, made.point, made.squared, made.framework, made.weights)
+
+    _record(session, LOCAL_NORMS, step, "local norms", norms, write)
     sketches = produced.gradient_sketches
     _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
     record_state(session, step + 1, moments)

@@ -94,6 +94,7 @@ class Parameters:
     """The plans are kept between steps, in which gradients and weights keep their places in memory."""
     counted_plan: NormPlan = field(default_factory=NormPlan)
     weight_plan: NormPlan = field(default_factory=NormPlan)
+    computed_plan: NormPlan = field(default_factory=NormPlan)
     gradient_sketch_plan: SketchPlan = field(default_factory=SketchPlan)
     weight_sketch_plan: SketchPlan = field(default_factory=SketchPlan)
 
@@ -172,6 +173,11 @@ class Parameters:
             return {}
         norms = self.weight_plan.norms((parameter.fused, main) for parameter, main in self.updated)
         return norms.named(norms.squares(on_host(norms.numbers)))
+
+    def computed_norms(self) -> Norms:
+        """Compute the norms of the weights that this rank computes with, as far as these are plain tensors, on the device."""
+        plain = (each for each in self.all if each.model.requires_grad and type(each.model.data) is torch.Tensor)
+        return self.computed_plan.norms((parameter.whole, parameter.model) for parameter in plain)
 
     def weight_sketches(self) -> dict[str, list[float]]:
         """Map canonical names to sketches of the main parameters, without other ranks' copies; one transfer."""

@@ -12,6 +12,7 @@ import ast
 import functools
 import inspect
 import textwrap
+import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -45,12 +46,20 @@ def is_scaled(schedule: ast.AST) -> bool:
     return any(is_of_ranks(call) for call in calls if ast.unparse(call.func) == "MoEAuxLossAutoScaler.set_loss_scale")
 
 
+def code_of(function: object) -> ast.AST | None:
+    """Return the code of a function; None where only compiled files are there, or a text that does not parse."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
+    except (OSError, TypeError, ValueError, SyntaxError, tokenize.TokenError, RecursionError):
+        return None
+
+
 # read from the code: a development tree calls itself 0.13.0rc0 or 0.16.0rc0 before and after the commit that changed it
-SCHEDULE = ast.parse(textwrap.dedent(inspect.getsource(getattr(schedules, "forward_step_calc_loss", schedules.forward_step))))
-"""The part of this Megatron's schedule that makes the differentiated loss."""
-IS_SUMMED = is_summed(SCHEDULE)
-"""Whether this Megatron expects a loss that is summed over the ranks of a sequence."""
-IS_SCALED = is_scaled(SCHEDULE)
+SCHEDULE = code_of(getattr(schedules, "forward_step_calc_loss", schedules.forward_step))
+"""The part of this Megatron's schedule that makes the differentiated loss; None where it cannot be read."""
+IS_SUMMED = None if SCHEDULE is None else is_summed(SCHEDULE)
+"""Whether this Megatron expects a loss that is summed over the ranks of a sequence; None where its code cannot be read."""
+IS_SCALED = None if SCHEDULE is None else is_scaled(SCHEDULE)
 """Whether this Megatron multiplies what balances experts by the number of context-parallel ranks, whose gradients are averaged."""
 MOST = 64
 """Most elements of a sum of losses."""
@@ -62,6 +71,15 @@ UNKNOWN = (
 )
 MicroBatchLoss: TypeAlias = tuple[float, float | None, float, float | None]
 """Sum of losses and number of counted tokens, or a mean and None; the differentiated part; the divisor's tokens, a rank's share."""
+
+
+def refuse_unread_schedule(place: Mapping[str, int]) -> None:
+    """Refuse to record the parts of a sequence's ranks under a schedule that cannot be read: a rank alone has no part to tell."""
+    if SCHEDULE is None and place["cp_size"] > 1:
+        raise RefusedRun(
+            f"the source of {schedules.__name__} is not there or does not parse, so that it is not known whether this Megatron expects "
+            "losses summed over the context-parallel ranks; install it with its source, or record with --context-parallel-size 1"
+        )
 
 
 @contextmanager

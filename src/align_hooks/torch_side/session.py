@@ -83,6 +83,8 @@ class CurrentStep:
     attempt: ForwardBackward = field(default_factory=ForwardBackward)
     norms: Norms | None = None
     """Norms of the gradients."""
+    computed: Norms | None = None
+    """Norms of the weights that the step computes with; None where no other rank has copies."""
     gradients: Sequence[tuple[Parameter, Tensor]] = ()
     """The gradients of ``norms``."""
     sketches: Sketches | None = None

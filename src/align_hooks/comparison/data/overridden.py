@@ -11,6 +11,7 @@ from align_hooks.comparison.data.batch_differences import PAD_TOKEN_ID, PADDING
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch import Batch
+from align_hooks.settings import PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,17 @@ def changes(facts: Facts) -> Iterator[DataOverride]:
             seen.add(row.id)
             before = str(override.before)
             yield DataOverride(row, before, str(override.after), row.default if before == "None" else _integer(before))
+
+
+REHEARSAL = (f"{PREFIX}DEVICE", f"{PREFIX}DEVICE=cpu")
+"""Why a rehearsal overrides: what the variable says of a setting, and of an operator."""
+WHERE = ("device", "context.device_target", "MASTER_ADDR", "MASTER_PORT", "args.distributed_backend", "args.use_cpu_initialization")
+"""Overrides of a rehearsal that say where it runs, and leave nothing untried."""
+
+
+def rehearsed(facts: Facts) -> set[str]:
+    """Return the settings and operators that a rehearsal on a CPU turned off or replaced."""
+    return {str(each.what) for each in facts.overrides if each.why in REHEARSAL} - {*WHERE}
 
 
 def is_evaluated(facts: Facts) -> bool:

@@ -9,7 +9,7 @@ from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.commands import first_apart, is_replayable, updates_to_inject
 from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.pair import Pair
-from align_hooks.comparison.settings.arguments import unknown_term
+from align_hooks.comparison.settings.arguments import drops_tokens, unknown_term
 from align_hooks.comparison.settings.recorded import FAMILY, HyperParameter, of_no_family, several
 from align_hooks.comparison.stage_result import FaultLocation, Reason, StageResult, differing, first_different
 from align_hooks.comparison.stages import registry
@@ -86,7 +86,7 @@ class Situation:
     @property
     def is_arbitrable(self) -> bool:
         """Return whether a third implementation can compute the step that differs."""
-        if not self.pair.reference.facts.model or self.pair.draws:
+        if not self.pair.reference.facts.model or self.pair.draws or any(drops_tokens(run.facts) for run in self.pair.runs):
             return False
         known = not any({NO_FAMILY, UNKNOWN} & run.facts.model.keys() for run in self.pair.runs)
         if self.blame is not None and self.blame.place is FaultLocation.GRADIENTS:  # which depend on every term of the loss

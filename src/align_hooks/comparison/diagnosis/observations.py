@@ -108,6 +108,16 @@ class Observations:
             return False
         return any(point.name == LOGITS for point in self.context.points.get(self.pair.first or 0, ()))
 
+    @property
+    def values_differ(self) -> bool:
+        """Return whether the values of the attention differ in the layer at whose queries or keys the error arises."""
+        origin = next(iter(self.stages[registry.activations].origins), None) if registry.activations in self.stages else None
+        if origin is None:
+            return False
+        name = f"{origin.name.rpartition('.self_attn.')[0]}.self_attn.value"
+        points = self.context.points.get(origin.finding.step or 0, ())
+        return any(point.name == name and point.limit_ratio > 1 for point in points)
+
     def predicts(self, name: str) -> bool:
         """Return whether a tensor is of a layer that predicts further tokens, behind the layers of the decoder."""
         return 0 < self.pair.layers <= model_positions.place(name).depth < math.inf

@@ -20,13 +20,19 @@ from align_hooks.record.reader import Run
 
 FAULTS: dict[ContradictionKind, tuple[str, Pattern | None, FaultLocation]] = {
     ContradictionKind.WEIGHT_COPIES: ("rank_copies.updated_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
+    ContradictionKind.COMPUTED_COPIES: ("rank_copies.computed_apart", Pattern.RANKS_DIFFER, FaultLocation.OPTIMIZER),
     ContradictionKind.GRADIENT_COPIES: ("rank_copies.not_reduced", Pattern.RANKS_NOT_REDUCED, FaultLocation.GRADIENTS),
     ContradictionKind.GRAD_NORM: ("rank_copies.norm_of_a_group", None, FaultLocation.CLIPPING),
 }
 """What ranks should share, in the order of a step, with message, pattern and location."""
 ORDER = [*FAULTS]
-OF_ONE = {ContradictionKind.LEFT_OUT: "rank_copies.left_out", ContradictionKind.COUNTED_ALONE: "rank_copies.counted_alone"}
-"""Contradictions of one tensor that a norm leaves out, or counts, with their message."""
+MISCOUNTED = {
+    ContradictionKind.LEFT_OUT: ("rank_copies.left_out", FaultLocation.SELF_CHECK),
+    ContradictionKind.COUNTED_ALONE: ("rank_copies.counted_alone", FaultLocation.CLIPPING),
+    ContradictionKind.RANK_LEFT_OUT: ("rank_copies.rank_left_out", FaultLocation.CLIPPING),
+    ContradictionKind.COPIES_COUNTED: ("rank_copies.copies_counted", FaultLocation.CLIPPING),
+}
+"""Tensors that a norm leaves out, or counts once more, with message and location: one alone may be the record's own, a copy."""
 OF_ALL_SQUARES = (ContradictionKind.NORM_TAKEN_AGAIN, ContradictionKind.ELEMENTS)
 """Norms of other squares than those of all gradients, no tensor of which is singled out."""
 OF_NORMS = (
@@ -34,8 +40,7 @@ OF_NORMS = (
     ContradictionKind.NORM_TAKEN_AGAIN,
     ContradictionKind.NORM_OF_RANKS,
     ContradictionKind.ELEMENTS,
-    ContradictionKind.LEFT_OUT,
-    ContradictionKind.COUNTED_ALONE,
+    *MISCOUNTED,
 )
 """Contradictions of norms, which follow from gradients that are not shared."""
 Explained: TypeAlias = tuple[Words, Pattern | None, FaultLocation]
@@ -44,7 +49,7 @@ Explained: TypeAlias = tuple[Words, Pattern | None, FaultLocation]
 
 def explained(pair: Pair, run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
     """Return the one fault of a run that all explains which its self-check found; None where none is known."""
-    ways = (held_twice, not_shared, norm_by_a_factor, of_one_kind)
+    ways = (held_twice, not_shared, norm_by_a_factor, miscounted)
     return not_marked(pair, run, side, found) or next((known for way in ways if (known := way(run, side, found)) is not None), None)
 
 
@@ -93,7 +98,8 @@ def not_shared(run: Run, side: Side, found: Sequence[Contradiction]) -> Explaine
     if not axes:
         return None
     id, pattern, place = FAULTS[first.kind]
-    if first.kind is ContradictionKind.WEIGHT_COPIES and first.step == min(run.weight_steps()):
+    begins = {ContradictionKind.WEIGHT_COPIES: run.weight_steps(), ContradictionKind.COMPUTED_COPIES: run.steps}.get(first.kind, [])
+    if begins and first.step == begins[0]:
         id, place = "rank_copies.start_apart", FaultLocation.WEIGHTS
     claims = {"reference": first.first.value, "other": first.second.value}
     numbers = {name: value for name, value in claims.items() if isinstance(value, float)}
@@ -129,15 +135,29 @@ def norm_by_a_factor(run: Run, side: Side, found: Sequence[Contradiction]) -> Ex
     return message("rank_copies.norm_by_a_factor", **shared), Pattern.NORM_MISCOUNTS, FaultLocation.CLIPPING
 
 
-def of_one_kind(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
-    """Return the parameters of a rank that a framework's norms alone leave out, or count, at every step; None where there are others."""
-    if len({(each.kind, each.name, each.rank) for each in found}) != 1 or found[0].kind not in OF_ONE:
+def miscounted(run: Run, side: Side, found: Sequence[Contradiction]) -> Explained | None:
+    """Return what a framework's norms leave out of the same ranks, or count there, at every step; None for anything else."""
+    ranks = {step: {each.rank for each in found if each.step == step} for step in {each.step for each in found}}
+    held = [rank for rank in ranks[found[0].step] if rank is not None]
+    if len({(each.kind, each.name) for each in found}) != 1 or any(of_step != {*held} for of_step in ranks.values()):
         return None
     theirs, ours = found[0].first.value, found[0].second.value
-    if found[0].rank is None or not isinstance(theirs, float) or not isinstance(ours, float):
+    if found[0].kind not in MISCOUNTED or not isinstance(theirs, float) or not isinstance(ours, float):
         return None
-    words = message(OF_ONE[found[0].kind], side=side, names=found[0].name, rank=found[0].rank, reference=theirs, other=ours)
-    return words, Pattern.NORM_MISCOUNTS, FaultLocation.SELF_CHECK
+    id, place = MISCOUNTED[found[0].kind]
+    names = {"names": found[0].name} if found[0].name else {}
+    words = message(id, side=side, **names, ranks=ranks_in_words(run, held), reference=theirs, other=ours)
+    return words, Pattern.NORM_MISCOUNTS, place
+
+
+def ranks_in_words(run: Run, ranks: Sequence[int]) -> Message:
+    """Name ranks by the coordinate that they alone have, or by their numbers."""
+    for axis in AXES:
+        places = {rank: manifest.place.get(axis, 0) for rank, manifest in run.manifests.items() if manifest.size(axis) > 1}
+        shared = {places[rank] for rank in ranks if rank in places}
+        if len(shared) == 1 and {rank for rank, place in places.items() if place in shared} == {*ranks}:
+            return message("rank_copies.at", axis=message(f"rank_copies.{axis}"), number=shared.pop())
+    return message("rank_copies.ranks", count=len(ranks), numbers=all_of(*sorted(ranks)))
 
 
 def axes_apart(run: Run, found: Sequence[Contradiction]) -> list[str]:

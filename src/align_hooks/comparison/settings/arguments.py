@@ -101,6 +101,21 @@ def has_experts(facts: Facts) -> bool:
     return any(facts.model.get(key) for key in OF_EXPERTS)
 
 
+def capacity(facts: Facts) -> object:
+    """Return how many times its even share of tokens an expert takes, None where each has room for all tokens of a micro-batch."""
+    factor, chosen = number(argument(facts, "moe_expert_capacity_factor") or 0.0), number(facts.model.get("num_experts_per_tok"))
+    if not isinstance(factor, float):
+        return factor
+    experts = next((number(facts.model[key]) for key in OF_EXPERTS if facts.model.get(key)), UNKNOWN)
+    has_room = isinstance(chosen, float) and isinstance(experts, float) and factor * chosen >= experts
+    return None if has_room or factor <= 0 else factor
+
+
+def drops_tokens(facts: Facts) -> bool:
+    """Return whether experts drop tokens that exceed their capacity."""
+    return has_experts(facts) and isinstance(capacity(facts), float)
+
+
 def coefficient(facts: Facts) -> object:
     """Return the weight of the auxiliary loss, 0 where there is none."""
     kind = balancing(facts)
@@ -190,6 +205,8 @@ def latent_scale(facts: Facts) -> object:
 LATENT = "rotary_scaling_factor, mscale (MindFormers) or mscale_all_dim (Megatron-LM)"
 ARGUMENTS = (
     ComparedSetting(LATENT, Phase.FORWARD, lambda facts: "kv_lora_rank" in facts.model, latent_scale, latent_stretch),
+    ComparedSetting("moe_expert_capacity_factor", Phase.FORWARD, has_experts, capacity),
+    ComparedSetting("moe_token_drop_policy", Phase.FORWARD, drops_tokens, lambda facts: argument(facts, "moe_token_drop_policy")),
     ComparedSetting("moe_aux_loss_coeff", Phase.BACKWARD, has_experts, coefficient),
     ComparedSetting("moe_router_load_balancing_type", Phase.BACKWARD, is_balanced, balancing, own_balancing),
     ComparedSetting("micro_batch_size", Phase.BACKWARD, is_balanced, micro_batch),

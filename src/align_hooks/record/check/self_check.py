@@ -12,6 +12,7 @@ from align_hooks.record.check.norm_checks import (
     lost_or_repeated,
     rechecks,
     recomputed,
+    unequal_computed,
     unequal_gradients,
     unequal_weights,
 )
@@ -65,7 +66,7 @@ def self_check(run: RunRows) -> SelfCheck:
         (checked if calls else unchecked).append(step)
         contradictions += [*recomputed(step, calls), *lost_or_repeated(run, step, calls, ours[step])]
         inexact = max([inexact, *(relative_distance(call.norm, math.sqrt(call.exact)) for call in calls if call.exact is not None)])
-    contradictions += unequal_gradients(run, norms, copies, limit)
+    contradictions += [*unequal_gradients(run, norms, copies, limit), *unequal_computed(run, norms)]
     for step in run.weight_steps():
         contradictions += unequal_weights(run, step, copies, limit)
     if run.manifests:

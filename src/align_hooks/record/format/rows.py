@@ -91,9 +91,12 @@ class NormRow(Struct, frozen=True):
     squared: dict[str, float]
     """Canonical name to squared sum."""
     taken: tuple[Norm, ...] = ()
+    weights: dict[str, float] = {}
+    """Canonical name to squared sum of the weights that the step computed with; empty where no other rank has copies."""
 
     def __post_init__(self) -> None:
         _refuse_negative(self.squared)
+        _refuse_negative(self.weights)
 
 
 class SketchRow(Struct, frozen=True):

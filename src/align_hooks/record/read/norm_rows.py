@@ -32,6 +32,10 @@ class NormRows:
     """fp64 ``[steps, names]``."""
     taken: Mapping[int, Sequence[Norm]]
     """Step to the framework's own norms."""
+    weights: Mapping[int, Array]
+    """Step to the squared sums of ``weight_names``, of the steps that have these."""
+    weight_names: Sequence[str]
+    """The weights that the rank computes with."""
 
     def squared_sums(self, steps: Sequence[int], names: Sequence[str]) -> Array:
         """Return squared sums, fp64 ``[steps, names]``, NaN where none was recorded; raises RecordError without a row."""
@@ -53,22 +57,28 @@ def read_norm_rows(lines: Lines, shards: Sequence[Shard]) -> NormRows:
     counted = {shard.name for shard in wanted if shard.counted}
     squared = np.full((len(lines.steps), len(wanted)), np.nan)
     taken: dict[int, Sequence[Norm]] = {}
+    weights: dict[int, Array] = {}
+    weight_names: Sequence[str] = ()
     for index, (step, row) in enumerate(lines.rows(sorted(lines.steps))):
-        sums, taken[step] = _sums_and_norms(row, f"{lines.path}: step {step}")
+        sums, taken[step], computed = _sums_and_norms(row, f"{lines.path}: step {step}")
         if not sums.keys() >= counted:
             missing = next(name for name in names if name in counted and name not in sums)
             raise RecordError(f"{lines.path} lacks {missing} at step {step}; record the run again")
         squared[index] = [sums.get(name, math.nan) for name in names]
+        if computed:
+            weight_names = weight_names or [*computed]
+            weights[step] = np.array([computed.get(name, math.nan) for name in weight_names])
     counts = {shard.name: shard.counted for shard in wanted}
-    return NormRows(lines.path, names, counts, {step: index for index, step in enumerate(taken)}, squared, taken)
+    return NormRows(lines.path, names, counts, {step: index for index, step in enumerate(taken)}, squared, taken, weights, weight_names)
 
 
-def _sums_and_norms(row: JsonObject, where: str) -> tuple[Mapping[str, float], Sequence[Norm]]:
-    """Return the squared sums and the framework's norms of a row; finite sums are checked together, not one by one."""
+def _sums_and_norms(row: JsonObject, where: str) -> tuple[Mapping[str, float], Sequence[Norm], Mapping[str, float]]:
+    """Return the squared sums, the framework's norms and the weights' squared sums of a row; finite sums are checked together."""
     squared = row.get("squared")
     if type(squared) is dict and set(map(type, squared.values())) <= {float}:
         squares = np.array([*squared.values()])
         if bool(np.all((squares >= 0) & (squares < LARGEST))):
-            return squared, structured(NormRow, {**row, "squared": {}}, where, numbers=("taken",)).taken
-    norms = structured(NormRow, row, where, numbers=("squared", "taken"))
-    return norms.squared, norms.taken
+            norms = structured(NormRow, {**row, "squared": {}}, where, numbers=("taken", "weights"))
+            return squared, norms.taken, norms.weights
+    norms = structured(NormRow, row, where, numbers=("squared", "taken", "weights"))
+    return norms.squared, norms.taken, norms.weights

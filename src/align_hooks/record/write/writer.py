@@ -48,10 +48,18 @@ class Writer(RecordStart):
             self._sync()
         self._count(scalars.SCALARS)
 
-    def local_norms(self, step: int, point: str, squared: Mapping[str, float], taken: Sequence[Mapping[str, object]] = ()) -> None:
-        """Append the squared sums of this rank's shards, copies included; ``taken`` are members of :class:`.rows.Norm`."""
+    def local_norms(
+        self,
+        step: int,
+        point: str,
+        squared: Mapping[str, float],
+        taken: Sequence[Mapping[str, object]] = (),
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Append the squared sums of this rank's shards, copies included, and of its ``weights``; ``taken`` are members of
+        :class:`.rows.Norm`."""
         content = {"point": point, "squared": dict(squared), "taken": [dict(norm) for norm in taken]}
-        self.row(local_norms.LOCAL_NORMS, step, content)
+        self.row(local_norms.LOCAL_NORMS, step, content | ({"weights": dict(weights)} if weights else {}))
 
     def sketches(self, kind: Quantity, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append the sketches of gradients or weights (:mod:`.format.sketch`), without copies."""

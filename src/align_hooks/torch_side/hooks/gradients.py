@@ -16,6 +16,7 @@ from align_hooks.replay.gradients import Injection
 from align_hooks.session.step import record_gradients
 from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.optimizer import chain
+from align_hooks.torch_side.place import has_copies
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 
@@ -47,6 +48,9 @@ def read(session: TorchSession) -> None:
     if norms or sketched:
         session.current.norms = session.parameters.gradient_norms(pairs)
         session.current.gradients = pairs
+    if norms and has_copies(session.place):
+        # not before: updated weights may be gathered as late as in the forward pass
+        session.current.computed = session.parameters.computed_norms()
     if sketched:
         session.current.sketches = session.parameters.gradient_sketches(pairs)
     record_gradients(session, lambda: pieces((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted))

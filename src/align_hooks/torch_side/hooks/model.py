@@ -40,7 +40,7 @@ from align_hooks.torch_side.refusals import QUANTIZED
 from align_hooks.torch_side.routing import are_captured, give_experts, refuse_unrouted, routers_of
 from align_hooks.torch_side.run_arguments import OwnArguments, get_args, num_micro_batches, texts
 from align_hooks.torch_side.seeds import read_back
-from align_hooks.torch_side.sequence_sums import IS_SUMMED
+from align_hooks.torch_side.sequence_sums import IS_SUMMED, refuse_unread_schedule
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.state import DELAYED
 from align_hooks.torch_side.structure import unwrap
@@ -65,6 +65,8 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     """Load, describe, replay and record what the settings ask for, between building and training."""
     args, where = get_args(), place()
     refuse_layouts(where, session.launch.world_size, args)
+    if session.settings.run is not None:
+        refuse_unread_schedule(where)
     leaves, gpt = leaf_optimizers(optimizer), unwrap(model[0])
     with refuse_without_sizes():
         parameters = parameters_of(model, vocabulary(args), where, leaves, args=args, layer_wise=updated_layer_wise(optimizer))

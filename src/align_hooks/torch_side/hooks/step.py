@@ -24,6 +24,7 @@ from align_hooks.record.write.step_files import StepActivations, StepBatch, Step
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.micro_batch import DOCUMENTS
+from align_hooks.torch_side.norms import Norms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
@@ -33,7 +34,7 @@ from align_hooks.torch_side.session import CurrentStep, TorchSession
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
 TOKENS, KNOWN = "digest of the tokens", "digest of known tokens"
-NORMS, SKETCHES, TOTAL, WEIGHTS, SUMS = "norms", "sketches", "total", "weights of tokens", "sums"
+NORMS, COMPUTED, SKETCHES, TOTAL, WEIGHTS, SUMS = "norms", "weights", "sketches", "total", "weights of tokens", "sums"
 """Kinds of vectors."""
 NORM_FIELDS = ("norm", "same", "others")
 """Fields of FrameworkNorm on the device."""
@@ -96,7 +97,8 @@ class EndedStep:
         assert parameters is not None
         if missing := [native for native, pieces in parameters.trained_names if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
-        return LocalNorms("reduced", squared, parameters.counted_names, parameters.part_names, self.framework_norms())
+        weights = named_squares(self.current.computed, self.vectors, COMPUTED)
+        return LocalNorms("reduced", squared, parameters.counted_names, parameters.part_names, self.framework_norms(), weights)
 
     @functools.cached_property
     def squares(self) -> Array:
@@ -106,7 +108,7 @@ class EndedStep:
 
     def named_squares(self) -> dict[str, float]:
         """Map canonical names to squared sums of the gradients."""
-        return {} if self.current.norms is None else self.current.norms.named(self.squares)
+        return named_squares(self.current.norms, self.vectors, NORMS)
 
     def framework_norms(self) -> list[dict[str, float]]:
         """Return Megatron's norms, each with the exact squared part of this rank."""
@@ -220,6 +222,11 @@ class EndedStep:
         return {name: term / divisor / ranks[name] for name, term in here.items()}
 
 
+def named_squares(norms: Norms | None, vectors: Mapping[str, Array], kind: str) -> dict[str, float]:
+    """Map canonical names to squared sums, of a vector on the host; empty without norms."""
+    return {} if norms is None else norms.named(norms.squares(vectors[kind]))
+
+
 def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     """Transfer all device numbers and vectors of the step to the host at once."""
     current, attempt = session.current, session.current.attempt
@@ -232,7 +239,7 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
         named |= {f"{kind} {key}": value for key, value in numbers.items() if isinstance(value, torch.Tensor)}
     nothing: dict[str, Tensor] = {}
     named |= session.recording.best_effort(CALLED, functools.partial(of_tokens, session), nothing)
-    many = ((NORMS, current.norms), (SKETCHES, current.sketches), (TOTAL, current.update_norms))
+    many = ((NORMS, current.norms), (COMPUTED, current.computed), (SKETCHES, current.sketches), (TOTAL, current.update_norms))
     vectors = {kind: left.numbers for kind, left in many if left is not None}
     vectors |= {f"{SUMS} {index}": sums for index, sums in attempt.sums.items()}
     vectors |= {f"experts {name}": counts for name, counts in attempt.expert_counts.items()}

@@ -60,9 +60,10 @@ def backward_of_loss(fault: Fault) -> bool:
 
 @Hypothesis("gradients_gathered", GRADIENTS, source="Megatron-LM: buffers of FSDP").by(Grounds.EXTENT)
 def gradients_gathered(fault: Fault) -> bool:
-    """Gradients of parameters differ, by no one factor, where those of all values agree: what gathers them is at fault."""
+    """Gradients of parameters differ on several ranks, by no one factor, where those of all values agree: what gathers them is at fault."""
     seen = fault.seen
-    return values_agree(fault) and seen.only_tensor is None and seen.tensors is not None and not seen.tensors.common
+    alike = values_agree(fault) and seen.only_tensor is None and seen.tensors is not None and not seen.tensors.common
+    return alike and any(run.world_size > 1 for run in seen.pair.runs)
 
 
 def values_agree(fault: Fault) -> bool:

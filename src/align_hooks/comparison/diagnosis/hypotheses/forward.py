@@ -20,7 +20,6 @@ OF_ROUTING = ("norm_topk_prob", "routed_scaling_factor", "num_experts_per_tok", 
 LATENT_SCALE, STUDY = "MindFormers 1.9 and 2.1; zoo", "the guide's case study; zoo"
 OUTPUT, OUTPUT_WEIGHTS = ("lm_head", "token_losses", "shared_head.head"), ("lm_head*", "model.norm*")
 NAMED = (
-    Hypothesis("rotary_positions", FORWARD, settings=ROTARY, points=ROTATED),
     Hypothesis("norm_epsilon", FORWARD, settings=("rms_norm_eps*",)),
     Hypothesis("latent_scale", FORWARD, settings=("rotary_scaling_factor*",), source=LATENT_SCALE),
     Hypothesis("routing_settings", FORWARD, settings=OF_ROUTING),
@@ -28,7 +27,6 @@ NAMED = (
     Hypothesis("query_and_key_norms", FORWARD, points=QK_NORMS, part=QK_WEIGHTS),
     Hypothesis("latent_norms", FORWARD, points=LATENT_NORMS, part=LATENT_WEIGHTS, outranks=("projection",)),
     Hypothesis("norm", FORWARD, points=NORMS, kind=("*norm.weight*",)),
-    Hypothesis("projection", FORWARD, points=PROJECTIONS),
     Hypothesis("attention_core", FORWARD, points=("self_attn.core", "self_attn.value")),
     Hypothesis("residual", FORWARD, points=RESIDUALS),
     Hypothesis("shared_experts", FORWARD, points=("mlp.shared_experts*",), part=("*.shared_experts.*",), outranks=("mlp",)),
@@ -38,6 +36,18 @@ NAMED = (
     Hypothesis("attention_biases", FORWARD, part=("*.self_attn.*.bias",)),
     Hypothesis("logits_or_loss", FORWARD, points=OUTPUT, part=OUTPUT_WEIGHTS),
 )
+
+
+@Hypothesis("rotary_positions", FORWARD, settings=ROTARY).by(Grounds.POINT)
+def rotary_positions(fault: Fault) -> bool:
+    """Queries or keys differ, and values, which are not turned, do not."""
+    return fault.is_at(*ROTATED) and not fault.seen.values_differ
+
+
+@Hypothesis("projection", FORWARD, points=PROJECTIONS).by(Grounds.POINT)
+def projection(fault: Fault) -> bool:
+    """Queries or keys differ, and so do values: what they share is how heads are taken out of the projections."""
+    return fault.is_at(*ROTATED) and fault.seen.values_differ
 
 
 @Hypothesis("loss_function", FORWARD).by(Grounds.TOKENS)

@@ -32,9 +32,11 @@ NAMED = (
 
 @Hypothesis("other_decay", CONFIGURATION, source="the guide's case study").by(Grounds.SETTING)
 def other_decay(fault: Fault) -> bool:
-    """Weight decay differs, for some parameters."""
+    """Some parameters decay on one side alone: where both decay by other rates, it is no grouping that differs."""
     first = next(iter(fault.seen.first.beyond), None)
-    return first is not None and first.name == HyperParameter.WEIGHT_DECAY and bool(first.names)
+    if first is None or first.name != HyperParameter.WEIGHT_DECAY or not first.names:
+        return False
+    return (first.reference == 0) is not (first.candidate == 0)
 
 
 @Hypothesis("clipped_apart", NORM, source="Megatron-LM abf10f85", advice=mend_cause).by(Grounds.PATTERN)
