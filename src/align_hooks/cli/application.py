@@ -225,7 +225,7 @@ class Application:
 
 
 app = Application(
-    *("compare", "solve", "accept", "frozen", "watch", "ladder", "hybrid", "arbitrate", "check", "show", "distill", "convert"),
+    *("compare", "solve", "accept", "frozen", "watch", "ladder", "hybrid", "arbitrate", "certify", "check", "show", "distill", "convert"),
     *("dump-config", "run", "prove", "doctor", "demo", "env"),
 )
 

@@ -75,6 +75,21 @@ def leaves(text: str, name: str) -> dict[str, Value]:
     return {key: replace(value, tie=ties.get(key)) for key, value, _ in found}
 
 
+def plain_values(text: str, name: str) -> Any:
+    """Return what a YAML file holds, as plain objects.
+
+    :raises ConfigurationError: the text cannot be :func:`parsed`, or holds a key twice.
+    """
+    leaves(text, name)
+    with parsed(text, name) as (loader, node):
+        return None if node is None else _constructed(loader, node)
+
+
+def yaml_text(values: Mapping[str, Any]) -> str:
+    """Return plain objects as YAML, in their order, with lines that are not broken."""
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1 << 20))
+
+
 def _ties(text: str, nodes: Mapping[str, YamlNodes]) -> dict[str, Tie]:
     """Return the anchors of values that other keys have too; ``nodes`` has the nodes of each key, the innermost first."""
     places: dict[int, list[tuple[str, KeyPath]]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import mindspore
 
 from align_hooks.errors import RefusedRun
+from align_hooks.process.processor import processor
 
 
 def devices() -> Iterator[dict[str, str | int | None]]:
@@ -28,3 +29,11 @@ def refuse_large(what: str, needed: int, way_out: str) -> None:
         free = getattr(properties, "free_memory", None) or getattr(properties, "total_memory", None)
     if free is not None and needed > free:
         raise RefusedRun(f"{what} {needed / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free; {way_out}")
+
+
+def device_name() -> str | None:
+    """Return the name of the accelerator that this process uses, or of the processor; None where the device does not say."""
+    if mindspore.get_context("device_target") == "CPU":
+        return processor()
+    properties = mindspore.hal.get_device_properties(mindspore.get_context("device_id"))
+    return str(getattr(properties, "name", None) or "") or None

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import torch
 
+from align_hooks.process.processor import processor
+
 KINDS = ("cuda", "npu")
 """torch's libraries of accelerators, by their names in it."""
 
@@ -20,3 +22,11 @@ def devices() -> Iterator[dict[str, str | int]]:
         for index in range(library.device_count()):
             free, total = library.mem_get_info(index)
             yield {"name": f"{kind}:{index} {library.get_device_name(index)}", "free": free, "total": total}
+
+
+def device_name(device: torch.device) -> str | None:
+    """Return the name of the accelerator that a tensor lies on, or of the processor; None of a device that has none."""
+    if device.type == "cpu":
+        return processor()
+    library = getattr(torch, device.type, None)
+    return str(library.get_device_name(device)) if hasattr(library, "get_device_name") else None

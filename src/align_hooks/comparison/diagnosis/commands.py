@@ -85,6 +85,12 @@ def _run(side: Side, run: Run, command: str, *, without_draws: bool = False) -> 
     return message("command.run", variables=variables(run, REHEARSED) + command, training=training)
 
 
+def trained_again(side: Side, run: Run) -> Argument:
+    """Return the line that trains a run as it was trained and recorded, at its own place."""
+    names = tuple(name for name in Settings().as_text() if name not in ("run", "run_exists", *REHEARSED))
+    return _run(side, run, f"{PREFIX}RUN={shlex.quote(str(run.path))} {variables(run, names)}".rstrip())
+
+
 def training_command(run: Run) -> str | None:
     """Return the command that trained a run, for any directory; None where it is not on record or each host had its own."""
     command, directory = run.facts.command, run.facts.directory

@@ -11,7 +11,9 @@ from mindspore import nn
 
 from align_hooks._version import __version__
 from align_hooks.hooking.attach import installed_version, versions_beside
+from align_hooks.hooking.commits import commits
 from align_hooks.ms_side.arrays import number
+from align_hooks.ms_side.devices import device_name
 from align_hooks.ms_side.hooks.config import flat, get
 from align_hooks.ms_side.model import Model, is_per_token
 from align_hooks.ms_side.objects import Cell, Optimizer
@@ -65,7 +67,7 @@ def facts(session: MsSession) -> dict[str, object]:
     sizes, rows = session.sizes, get(config, "train_dataset.batch_size")
     return {
         "framework": "MindFormers",
-        "versions": versions(),
+        **stands_on(),
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded or None,
         "optimizer": optimizer_facts(cell.optimizer, clip_norm(cell), parameters) | {"loss_scale": number(cell.scale_sense)},
@@ -86,10 +88,11 @@ def facts(session: MsSession) -> dict[str, object]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of this package, of the frameworks, and of the packages that change numbers."""
+def stands_on() -> dict[str, object]:
+    """Return the versions of this package, of the frameworks, and of the packages that change numbers, their commits, and the device."""
     frameworks = {"mindformers": installed_version("mindformers"), "mindspore": mindspore.__version__}
-    return {"align_hooks": __version__, **frameworks, **versions_beside(BESIDE)}
+    versions = {"align_hooks": __version__, **frameworks, **versions_beside(BESIDE)}
+    return {"versions": versions, "commits": commits(("mindformers", *BESIDE)), "device": device_name()}
 
 
 def typed(network: Cell) -> Iterator[tuple[Cell, int, str, str]]:

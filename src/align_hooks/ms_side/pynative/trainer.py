@@ -16,7 +16,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs
 from align_hooks.ms_side import state
 from align_hooks.ms_side.catalogue import PYNATIVE_TRAINER, training
 from align_hooks.ms_side.hooks.config import flat
-from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, typed, versions
+from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, stands_on, typed
 from align_hooks.ms_side.model import model_of_network, parameters_of
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.optimizer import groups, kind_of, load_moments, optimizer_facts, refuse_without_moments
@@ -149,7 +149,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         return {
             "framework": "MindFormers",
             "trainer": PYNATIVE_TRAINER,
-            "versions": versions(),
+            **stands_on(),
             "model": session.model_config,
             "padded_vocabulary": parameters.dims.padded or None,
             "optimizer": optimizer_facts(self.trainer.optimizer, clip_norm(session), parameters) | {"loss_scale": 1.0},

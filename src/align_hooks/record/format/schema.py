@@ -200,6 +200,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     trainer: str | None = None
     """The framework's trainer where it has several and this is not the usual one: ``PyNative`` of MindFormers."""
     versions: Table = {}
+    commits: Table = {}
+    """Module to the commit of the sources that it was imported from; only of checkouts, and of what was installed from a commit."""
+    device: str | None = None
+    """The accelerator, or processor, of rank 0 by name; None where unknown."""
     model: Table = {}
     padded_vocabulary: Count | None = None
     optimizer: OptimizerFacts | None = None

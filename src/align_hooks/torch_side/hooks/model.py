@@ -12,6 +12,7 @@ from align_hooks._version import __version__
 from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.attach import installed_version, versions_beside
+from align_hooks.hooking.commits import commits
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
@@ -20,6 +21,7 @@ from align_hooks.session.step import Moments, record_state
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.activations import bytes_of, check_teacher, probes_of, refuse_unmatched
 from align_hooks.torch_side.arrays import dtype_of
+from align_hooks.torch_side.devices import device_name
 from align_hooks.torch_side.fully_sharded import install_main_weights
 from align_hooks.torch_side.hooks.data import form_of, refuse_unread
 from align_hooks.torch_side.hooks.forward import see_overrides
@@ -189,6 +191,8 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
             "torch": torch.__version__,
             **versions_beside(BESIDE),
         },
+        "commits": commits(("megatron.core", "megatron.training", *BESIDE)),
+        "device": device_name(next(gpt.parameters()).device),
         "model": session.model_config,
         "padded_vocabulary": parameters.dims.padded,
         "optimizer": optimizer_facts(optimizer, parameters) | {"loss_scale": float(optimizer.get_loss_scale())},

@@ -1,0 +1,260 @@
+"""A card: what two runs of a model were shown to agree on, in a file that anybody can check again.
+
+It is YAML. ``title``, ``summary``, ``model.architecture``, and of each item ``status``, ``precision``, ``commands``, ``last_verified``,
+``metrics`` and ``expected_result`` mean what they mean in Megatron-Bridge's model verification cards. Its last line is the digest of the
+text above it: a digest shows that a file was changed, and is no signature.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from align_hooks._version import __version__
+from align_hooks.comparison.curves import side
+from align_hooks.comparison.diagnosis.commands import trained_again
+from align_hooks.comparison.finding import Finding
+from align_hooks.comparison.stage_result import StageResult, Status
+from align_hooks.comparison.verdict import ComparisonResult, Verdict
+from align_hooks.configuration.yaml_files import plain_values, yaml_text
+from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.messages import Side, rendered
+from align_hooks.process import storage
+from align_hooks.record.format import layout
+from align_hooks.record.format.digests import LENGTH, xxh3, xxh3_of_pieces
+from align_hooks.record.reader import Run
+
+FORMAT = 1
+HEAD = """\
+# What runs of a model were shown to agree on. To check it against their records, or to train them again:
+#   align-hooks certify --verify CARD
+#   align-hooks certify --verify CARD --again FOLDER
+"""
+SEAL = "digest: "
+NAME = re.compile(r"[^A-Za-z0-9_-]+")
+"""What no item's name holds."""
+VERIFIED = "verified"
+ATTACHED = " align-hooks run -- "
+"""What stands between the settings of a line and the command that trains."""
+Digests: TypeAlias = dict[str, str]
+
+
+class StageCard(Struct, frozen=True, omit_defaults=True):
+    """How a stage of the comparison came out."""
+
+    status: str
+    compared: str
+    """What was compared, or why nothing was."""
+    of: str | None = None
+    """Canonical name of what is furthest beside its limit; None where the stage has no numbers."""
+    step: int | None = None
+    error: float | None = None
+    limit: float | None = None
+    unit: str | None = None
+    """What ``error`` and ``limit`` are counted in."""
+    noise: float | None = None
+    """Largest error of the reference's repeats in the same number; None where it was not measured."""
+
+
+class RunCard(Struct, frozen=True):
+    """One run: what trained it, and its record's digests."""
+
+    path: str
+    framework: str | None
+    trainer: str | None
+    versions: dict[str, object]
+    commits: dict[str, object]
+    device: str | None
+    precision: str
+    ranks: int
+    layout: dict[str, int]
+    """Axis to size, of the axes with more than one rank."""
+    steps: int
+    recorded: str | None
+    digests: Digests
+    """Part of the record to its digest. These files hold the digests of all others."""
+
+
+class ItemCard(Struct, frozen=True):
+    """What one pair of runs shows."""
+
+    status: str
+    precision: str
+    commands: list[str]
+    """Lines for a shell that train both runs as they were trained, and compare them."""
+    last_verified: str
+    """Date of the comparison, YYYY-MM-DD."""
+    expected_result: str
+    metrics: dict[str, float]
+    """Losses by name; of ``reference_*`` the reference's, else the candidate's."""
+    acceptance: dict[str, str]
+    """Criterion of the guide's acceptance standard to the measured value, of those that passed."""
+    notes: list[str]
+    """What was not tried, and where limits are from."""
+    stages: dict[str, StageCard]
+    reference: RunCard
+    candidate: RunCard
+    repeats: dict[str, RunCard]
+    """Runs of the reference on which limits were measured, by a number."""
+
+
+class Card(Struct, frozen=True):
+    """The file."""
+
+    format: int
+    title: str
+    summary: str
+    align_hooks: str
+    model: dict[str, object]
+    """``architecture`` and ``model_type`` as the runs built it."""
+    items: dict[str, ItemCard]
+
+
+def item_of(result: ComparisonResult, runs: Sequence[Run], date: str) -> ItemCard:
+    """Return what a comparison shows, of ``runs`` (reference, candidate, then repeats) with their records' digests.
+
+    :raises AlignHooksError: the runs do not agree, or one is no record.
+    """
+    if result.verdict is not Verdict.ALIGNED or result.itself:
+        shows = f"{result.verdict.text}: {rendered(result.headline)}"
+        raise AlignHooksError(f"{runs[1].path} and {runs[0].path} are not shown to agree: {shows}; a card holds what agrees")
+    reference, candidate, *repeats = (run_card(run) for run in runs)
+    roles, places = [Side.REFERENCE, Side.CANDIDATE, *(Side.REFERENCE for _ in repeats)], [str(run.path) for run in runs]
+    # a record may have been moved since another run read it
+    moved = {absolute(str(run.facts.settings.get("run")), run.facts.directory): run.path for run in runs}
+    lines = [(rendered(trained_again(side, run)), run.facts.directory) for side, run in zip(roles, runs, strict=True)]
+    trained = [at_places(line, moved, directory) for line, directory in lines]
+    compare = shlex.join(["align-hooks", "compare", *places[:2], *(word for place in places[2:] for word in ("--noise", place))])
+    return ItemCard(
+        status=VERIFIED,
+        precision=candidate.precision,
+        commands=[*trained, compare],
+        last_verified=date,
+        expected_result=f"{result.verdict.text}: {rendered(result.headline)}",
+        metrics={**losses(runs[1], ""), **losses(runs[0], "reference_")},
+        acceptance={each.name: rendered(each.value) for each in result.acceptance if each.passed},
+        notes=[rendered(note) for note in result.notes],
+        stages={stage.stage.id: stage_card(stage, result.calibration) for stage in result.stages},
+        reference=reference,
+        candidate=candidate,
+        repeats={str(number): repeat for number, repeat in enumerate(repeats, 1)},
+    )
+
+
+def absolute(path: str, directory: str | None) -> str:
+    """Return a path of a training that was started in a directory, None for this one."""
+    return os.path.normpath(Path(directory or Path.cwd(), path))
+
+
+def at_places(line: str, places: Mapping[str, Path], directory: str | None = None) -> str:
+    """Return a line of :func:`trained_again` whose settings name each run of ``places``, by its absolute path, at its new place."""
+    variables, sign, training = line.partition(ATTACHED)
+    words = []
+    for word in shlex.split(variables):
+        name, _, value = word.partition("=")
+        path, at, steps = value.rpartition("@") if "@" in value else (value, "", "")
+        new = places.get(absolute(path, directory))
+        words.append(f"{name}={shlex.quote(value if new is None else f'{new}{at}{steps}')}")
+    return f"{' '.join(words)}{sign}{training}"
+
+
+def stage_card(result: StageResult, calibration: Mapping[str, Mapping[str, float]]) -> StageCard:
+    """Return a stage with the number that is furthest beside its limit; ``calibration`` is what was measured on repeats."""
+    told = StageCard(result.status.value, rendered(result.summary))
+    known = [finding for finding in result.findings if finding.error is not None] if result.status is Status.SAME else []
+    if not known:
+        return told
+    worst = max(known, key=lambda finding: (finding.limit_ratio, finding.error))
+    noise = calibration.get(f"{quantity(worst)} of step {worst.step}", {}).get(worst.name)
+    name = worst.name or quantity(worst)
+    return StageCard(told.status, told.compared, name, worst.step, worst.error, worst.limit, worst.unit.value, noise)
+
+
+def quantity(finding: Finding) -> str:
+    """Return the name of the quantity that a finding is of."""
+    return str(finding.quantity or "")
+
+
+def run_card(run: Run) -> RunCard:
+    """Return what trained a run, and its record's digests; raises RecordError for what is no record."""
+    if not run.facts.is_there or run.facts.converted is not None:
+        raise RecordError(f"{run.path} is no record of a training; a card is of two runs recorded with ALIGN_HOOKS_RUN")
+    facts = run.facts
+    summary = side(run)
+    return RunCard(
+        path=str(run.path),
+        framework=facts.framework,
+        trainer=facts.trainer,
+        versions=facts.versions,
+        commits=facts.commits,
+        device=facts.device,
+        precision=facts.training.precision,
+        ranks=summary.ranks,
+        layout=dict(summary.layout),
+        steps=summary.steps,
+        recorded=facts.created,
+        digests=digests(run),
+    )
+
+
+def digests(run: Run) -> Digests:
+    """Return the digests of a record's files that hold digests of all its other files: those of all ranks together."""
+    files = {"facts": [layout.run_file(run.path)], "manifest": [layout.manifest(run.path, rank) for rank in run.manifests]}
+    files |= {folder.replace("/", "_"): [layout.rows(run.path, folder, rank) for rank in run.manifests] for folder in layout.ROW_FOLDERS}
+    there = {part: [path for path in paths if path.exists()] for part, paths in files.items()}
+    return {part: xxh3_of_pieces(piece for path in paths for piece in pieces(path)) for part, paths in there.items() if paths}
+
+
+def pieces(path: Path) -> Sequence[bytes]:
+    """Return the content of a file of rows, which is small beside tensors, in pieces."""
+    with storage.opened(path) as file:
+        return [bytes(piece) for piece in file.blocks(0, file.size, storage.PIECE)]
+
+
+def losses(run: Run, prefix: str) -> dict[str, float]:
+    """Return the first and the last loss on record, of runs that have any."""
+    known = [row["loss"] for row in run.scalars() if row.get("loss") is not None]
+    return {f"{prefix}initial_loss": known[0], f"{prefix}final_loss": known[-1]} if known else {}
+
+
+def card_of(title: str, items: Mapping[str, ItemCard], runs: Sequence[Run]) -> Card:
+    """Return the card of some items; ``runs`` are those of any of them."""
+    told = next((run.facts.model for run in runs if run.facts.model), {})
+    architectures = told.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
+    frameworks = dict.fromkeys(side.framework or "unknown" for item in items.values() for side in (item.reference, item.candidate))
+    pairs = "one pair of runs agrees" if len(items) == 1 else f"{len(items)} pairs of runs agree"
+    summary = f"{pairs}, of {' and '.join(frameworks)}, each stage within the limit beside it"
+    model = {"architecture": architecture, "model_type": told.get("model_type")}
+    return Card(FORMAT, title, summary, __version__, model, dict(items))
+
+
+def text_of(card: Card) -> str:
+    """Return the text of the file, sealed by its digest."""
+    body = HEAD + yaml_text(msgspec.to_builtins(card))
+    return f"{body}{SEAL}{xxh3(body.encode())}\n"
+
+
+def is_sealed(text: str) -> bool:
+    """Return whether a card's text is as it was written."""
+    body, _, digest = text.rpartition(SEAL)
+    return digest.strip() == xxh3(body.encode()) and len(digest.strip()) == LENGTH
+
+
+def read_card(text: str, name: str) -> Card:
+    """Return the card that a text holds; raises RecordError for any other text."""
+    values = plain_values(text, name)
+    try:
+        card = msgspec.convert(values, Card, strict=True)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{name} is no card: {error}; certify writes one") from None
+    if card.format != FORMAT:
+        raise RecordError(f"{name} is a card of format {card.format}, and this version reads {FORMAT}")
+    return card
