@@ -31,6 +31,7 @@ ROWS = (
     Row("docs/attaching.md", PAIR, trains=True),
     # there is a run of that name already
     Row("docs/before_training.md", (*PAIR, "trained"), True, {"align-hooks check megatron.json": 1, "ALIGN_HOOKS_RUN=runs/megatron": 1}),
+    Row("docs/certify.md", (*PAIR, "trained"), trains=True),
     Row("docs/checklist.md", ("pair", "trained", "tokenizer"), trains=True, ends={"align-hooks check runs/megatron llama.yaml": 1}),
     Row("docs/ci.md", ("records", "candidate")),
     Row("docs/convert.md", ("checkpoints",)),
@@ -57,6 +58,7 @@ ROWS = (
     Row("docs/scale.md", ("records",)),
     Row("docs/sharding.md", (*PAIR, "trained"), trains=True),
     Row("docs/sketches.md", (*PAIR, "checkpoint"), trains=True),
+    Row("docs/solve.md", PAIR, trains=True),
     Row("launch/README.md", ("parallel", "corpus"), trains=True, environment={"WORKER_NUM": "2"}),
     Row("patches/README.md"),
 )

@@ -17,6 +17,8 @@ DOCUMENTS = {
     "watch": "WatchJson",
     "accept": "AcceptanceJson",
     "prove": "ProofJson",
+    "solve": "SolveJson",
+    "certify": "CheckedCardJson",
 }
 """Name of a command, whose section has its name, to the title of the object that its ``--json`` writes."""
 HEADING = re.compile(r"##+ (?P<name>.+)")

@@ -27,10 +27,13 @@ from align_hooks.proof.ways import AGAIN, NORMS
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.json import as_json
 from align_hooks.report.proof import JSON as PROOF
+from align_hooks.scenarios.recheck import Held
+from align_hooks.scenarios.trial import Solved
 from docs import schemas
 from golden.write import cases, other_forward
 from invoked import command
 from proving.sample import proof_of, trained, with_loss
+from scenarios.trained import Trained, unhooked
 from synthetic import LAUNCH, Synthetic, by_hand, routed, scalars_only
 
 
@@ -81,6 +84,7 @@ LINES = {
     "show": ["reference", "faulty", "infinite", "killed", "scalars", "experts", "hand", "reference.zip", "reference --verify"],
     "check": ["reference faulty", "reference honest", "reference.zip reference", "ARGS YAML", "reference YAML"],
     "accept": ["reference honest", "reference faulty --noise noise", "reference infinite"],
+    "certify": ["--verify card.yaml", "--verify edited.yaml"],
     "watch": [
         *(f"reference {job} --every 0.1" for job in ("honest", "faulty", "infinite")),
         "reference killed --noise noise --every 0.1 --patience 0",
@@ -96,6 +100,10 @@ def written(here: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
     out, results = tmp_path_factory.mktemp("out") / "out.json", {}
     with chdir(here):
         assert command("distill", "reference", "reference.zip").returncode == 0
+        assert command("certify", "reference", "honest", "--noise", "noise", "--card", "card.yaml").returncode == 0
+        Path("edited.yaml").write_text(
+            Path("card.yaml").read_text(encoding="utf-8").replace("title: card", "title: another"), encoding="utf-8"
+        )
         for name, line in CASES:
             words = [{"ARGS": LAUNCH / "llama.args", "YAML": LAUNCH / "llama.yaml"}.get(word, word) for word in line.split()]
             code = command(name, *words, "--json", out).returncode
@@ -104,10 +112,17 @@ def written(here: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
     for line, proof in {"equal": proof_of(), "noisy": noisy, "killed": proof_of({NORMS.name: trained(NORMS, [], 137)})}.items():
         content = json_text(as_json(proof, PROOF, align_hooks="0.1.0"))
         results["prove", line] = proof.verdict.exit_code, json.loads(content, parse_constant=pytest.fail)
+    for line, ends in {"aligned": "", "found": "other_weights"}.items():
+        folder = tmp_path_factory.mktemp("solve")
+        with unhooked():
+            done, content = Trained(folder).solve("", ends)
+        results["solve", line] = done.exit_code, content
     return results
 
 
-@pytest.mark.parametrize(("name", "line"), [*CASES, ("prove", "equal"), ("prove", "noisy"), ("prove", "killed")])
+@pytest.mark.parametrize(
+    ("name", "line"), [*CASES, ("prove", "equal"), ("prove", "noisy"), ("prove", "killed"), ("solve", "aligned"), ("solve", "found")]
+)
 def test_what_a_command_writes_is_what_its_schema_says(name: str, line: str, written: Written) -> None:
     code, content = written[name, line]
     assert wrong(name, content) == []
@@ -156,6 +171,9 @@ ENUMERATIONS: dict[tuple[str, str], type[Enum]] = {
     ("ProofJson", "verdict"): ProofVerdict,
     ("TrainingJson", "verdict"): ProofVerdict,
     ("DifferenceJson", "kind"): DifferenceKind,
+    ("SolveJson", "result"): Solved,
+    ("SolveStepJson", "verdict"): Verdict,
+    ("CheckedCardJson", "outcome"): Held,
 }
 """Object and key to what it holds a member of."""
 

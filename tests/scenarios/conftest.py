@@ -1,18 +1,15 @@
 """What the tests of commands that train begin with."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from align_hooks.scenarios import recheck
-from align_hooks.scenarios import trial as trials
-from scenarios.trained import Trained
+from scenarios.trained import Trained, unhooked
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+def trained(tmp_path: Path) -> Iterator[Trained]:
     """Trainings without hooks, which attach to frameworks alone."""
-    shell = trials.ran
-    for module in (trials, recheck):
-        monkeypatch.setattr(module, "ran", lambda line, *given: shell(line.replace("align-hooks run -- ", "env -C . "), *given))
-    return Trained(tmp_path)
+    with unhooked():
+        yield Trained(tmp_path)

@@ -1,10 +1,15 @@
 """Trainings that need no framework, for the commands that train."""
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 from align_hooks.cli import app
+from align_hooks.scenarios import recheck
+from align_hooks.scenarios import trial as trials
 from invoked import Result, invoke
 
 TESTS = Path(__file__).parents[1]
@@ -86,3 +91,14 @@ class Trained:
     def made(self) -> list[str]:
         """The runs that were trained, in their order."""
         return self.log.read_text().split() if self.log.exists() else []
+
+
+@contextlib.contextmanager
+def unhooked() -> Iterator[None]:
+    """Commands that train start them without hooks, which attach to frameworks alone."""
+    shell = trials.ran
+    with contextlib.ExitStack() as changed:
+        for module in (trials, recheck):
+            plain = mock.patch.object(module, "ran", lambda line, *given: shell(line.replace("align-hooks run -- ", "env -C . "), *given))
+            changed.enter_context(plain)
+        yield

@@ -18,7 +18,7 @@ from align_hooks.report.blocks import Code
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.json import encoded
 from align_hooks.scenarios.card import NAME, Card, card_of, item_of, read_card, text_of
-from align_hooks.scenarios.recheck import Departure, against_records, against_trainings
+from align_hooks.scenarios.recheck import Departure, Held, against_records, against_trainings
 
 
 @app.command
@@ -81,7 +81,7 @@ def check(file: Path, folder: Path | None, seconds: float, json: Path | None) ->
             found.append(event)
     made = report.checked(card.title, len(card.items), found)
     print_document(made, console)
-    outcome = made.result
+    outcome = Held.BROKEN if found else Held.HOLDS
     about = {"format": 1, "align_hooks": __version__, "card": str(file), "outcome": outcome.text, "exit_code": outcome.exit_code}
     written("--json", json, lambda: {**about, "departures": encoded(found, report.JSON)})
     raise SystemExit(outcome.exit_code)

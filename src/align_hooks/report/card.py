@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from align_hooks.comparison.verdict import Verdict
-from align_hooks.configuration.yaml_files import yaml_text
 from align_hooks.messages import Argument, message
 from align_hooks.report.blocks import Code, DocumentBlock, Heading, Medium, Paragraph, Table
 from align_hooks.report.document import Document
 from align_hooks.report.json import Shape, Shapes
 from align_hooks.report.markdown import markdown
 from align_hooks.scenarios.card import Card, ItemCard, RunCard
+from align_hooks.scenarios.hub_metadata import hub_metadata
 from align_hooks.scenarios.recheck import Departure, Held
-
-HUB_METRIC = "relative-error"
-"""The type of a metric in a hub's metadata."""
 
 
 def document(card: Card) -> Document:
@@ -41,11 +38,18 @@ def of_item(name: str, item: ItemCard) -> Iterator[DocumentBlock]:
 def described(run: RunCard) -> Argument:
     """Return what trained a run, in a line."""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    commits = ", ".join(f"{name} {str(commit)[:12]}" for name, commit in run.commits.items())
+    commits = "".join(f", {name} at {str(commit)[:12]}" for name, commit in run.commits.items())
     layout = " ".join(f"{axis.upper()}{size}" for axis, size in run.layout.items())
-    device = run.device or message("card.nothing")
-    facts = {"path": run.path, "versions": versions, "precision": run.precision, "ranks": run.ranks, "steps": run.steps}
-    return message("card.run_of_commits" if commits else "card.run", device=device, layout=layout, commits=commits, **facts)
+    return message(
+        "card.run",
+        path=run.path,
+        versions=versions + commits,
+        device=run.device or message("card.nothing"),
+        precision=run.precision,
+        ranks=run.ranks,
+        layout=layout,
+        steps=run.steps,
+    )
 
 
 def number(value: float | None) -> Argument:
@@ -54,20 +58,8 @@ def number(value: float | None) -> Argument:
 
 
 def hub_page(card: Card) -> str:
-    """Return the card as Markdown with the metadata (``model-index``) that model hubs read in front of it."""
-    results = [result for name, item in card.items.items() for result in hub_results(name, item)]
-    front = yaml_text({"tags": ["align-hooks"], "model-index": [{"name": card.title, "results": results}]})
-    return f"---\n{front}---\n\n{markdown(document(card))}"
-
-
-def hub_results(name: str, item: ItemCard) -> Iterator[Mapping[str, object]]:
-    """Yield the stages of an item that have a number as a hub's evaluation results."""
-    task = {"type": "text-generation", "name": "training"}
-    dataset = {"type": "align-hooks", "name": f"{name}: {item.candidate.framework} against {item.reference.framework}"}
-    stages = {id_: stage for id_, stage in item.stages.items() if stage.error is not None}
-    metrics = [{"type": HUB_METRIC, "name": id_, "value": stage.error, "args": {"limit": stage.limit}} for id_, stage in stages.items()]
-    if metrics:
-        yield {"task": task, "dataset": dataset, "metrics": metrics}
+    """Return the card as Markdown, with the metadata that model hubs read in front of it."""
+    return f"---\n{hub_metadata(card)}---\n\n{markdown(document(card))}"
 
 
 def checked(title: str, items: int, found: Sequence[Departure]) -> Document:

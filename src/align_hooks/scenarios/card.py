@@ -167,14 +167,14 @@ def at_places(line: str, places: Mapping[str, Path], directory: str | None = Non
 
 def stage_card(result: StageResult, calibration: Mapping[str, Mapping[str, float]]) -> StageCard:
     """Return a stage with the number that is furthest beside its limit; ``calibration`` is what was measured on repeats."""
-    told = StageCard(result.status.value, rendered(result.summary))
+    status, compared = result.status.value, rendered(result.summary)
     known = [finding for finding in result.findings if finding.error is not None] if result.status is Status.SAME else []
     if not known:
-        return told
+        return StageCard(status, compared)
     worst = max(known, key=lambda finding: (finding.limit_ratio, finding.error))
     noise = calibration.get(f"{quantity(worst)} of step {worst.step}", {}).get(worst.name)
     name = worst.name or quantity(worst)
-    return StageCard(told.status, told.compared, name, worst.step, worst.error, worst.limit, worst.unit.value, noise)
+    return StageCard(status, compared, name, worst.step, worst.error, worst.limit, worst.unit.value, noise)
 
 
 def quantity(finding: Finding) -> str:
@@ -226,14 +226,14 @@ def losses(run: Run, prefix: str) -> dict[str, float]:
 
 def card_of(title: str, items: Mapping[str, ItemCard], runs: Sequence[Run]) -> Card:
     """Return the card of some items; ``runs`` are those of any of them."""
-    told = next((run.facts.model for run in runs if run.facts.model), {})
-    architectures = told.get("architectures")
+    model = next((run.facts.model for run in runs if run.facts.model), {})
+    architectures = model.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
     frameworks = dict.fromkeys(side.framework or "unknown" for item in items.values() for side in (item.reference, item.candidate))
     pairs = "one pair of runs agrees" if len(items) == 1 else f"{len(items)} pairs of runs agree"
     summary = f"{pairs}, of {' and '.join(frameworks)}, each stage within the limit beside it"
-    model = {"architecture": architecture, "model_type": told.get("model_type")}
-    return Card(FORMAT, title, summary, __version__, model, dict(items))
+    built = {"architecture": architecture, "model_type": model.get("model_type")}
+    return Card(FORMAT, title, summary, __version__, built, dict(items))
 
 
 def text_of(card: Card) -> str:

@@ -1,7 +1,7 @@
 """Accelerators that torch sees: GPUs, or NPUs through torch_npu."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -28,5 +28,5 @@ def device_name(device: torch.device) -> str | None:
     """Return the name of the accelerator that a tensor lies on, or of the processor; None of a device that has none."""
     if device.type == "cpu":
         return processor()
-    library = getattr(torch, device.type, None)
-    return str(library.get_device_name(device)) if hasattr(library, "get_device_name") else None
+    named: Callable[[torch.device], str] | None = getattr(getattr(torch, device.type, None), "get_device_name", None)
+    return None if named is None else named(device)

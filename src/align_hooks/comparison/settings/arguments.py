@@ -107,8 +107,8 @@ def capacity(facts: Facts) -> object:
     if not isinstance(factor, float):
         return factor
     experts = next((number(facts.model[key]) for key in OF_EXPERTS if facts.model.get(key)), UNKNOWN)
-    has_room = isinstance(chosen, float) and isinstance(experts, float) and factor * chosen >= experts
-    return None if has_room or factor <= 0 else factor
+    fits_all = isinstance(chosen, float) and isinstance(experts, float) and factor * chosen >= experts
+    return None if fits_all or factor <= 0 else factor
 
 
 def drops_tokens(facts: Facts) -> bool:

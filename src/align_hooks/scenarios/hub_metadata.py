@@ -1,0 +1,27 @@
+"""The metadata of a card that model hubs read: the ``model-index`` of Hugging Face's model cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from align_hooks.configuration.yaml_files import yaml_text
+from align_hooks.scenarios.card import Card, ItemCard
+
+METRIC = "relative-error"
+"""The type of a metric."""
+TASK = {"type": "text-generation", "name": "training"}
+
+
+def hub_metadata(card: Card) -> str:
+    """Return the metadata as YAML, a result an item, whose metrics are the errors of the stages."""
+    results = [result for name, item in card.items.items() for result in results_of(name, item)]
+    return yaml_text({"tags": ["align-hooks"], "model-index": [{"name": card.title, "results": results}]})
+
+
+def results_of(name: str, item: ItemCard) -> Iterator[Mapping[str, object]]:
+    """Yield the result of an item; none where no stage has a number."""
+    stages = {id_: stage for id_, stage in item.stages.items() if stage.error is not None}
+    metrics = [{"type": METRIC, "name": id_, "value": stage.error, "args": {"limit": stage.limit}} for id_, stage in stages.items()]
+    if metrics:
+        compared = f"{name}: {item.candidate.framework} against {item.reference.framework}"
+        yield {"task": TASK, "dataset": {"type": "align-hooks", "name": compared}, "metrics": metrics}
