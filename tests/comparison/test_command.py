@@ -21,11 +21,11 @@ from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.extras import installing
 from align_hooks.messages import Argument, Separator, as_data, in_a_row, message, rendered
 from align_hooks.report.blocks import parts_of
-from align_hooks.report.comparison import SETTINGS, document
+from align_hooks.report.comparison import BRIEF, SETTINGS, document
 from align_hooks.report.comparison import SHOWN as FINDINGS
 from comparison.conftest import Compared, with_one_more
 from invoked import command
-from synthetic import SHAPES, Synthetic, by_hand, grown, row, scalars_only
+from synthetic import SHAPES, Synthetic, by_hand, grown, row, scalars_only, tensors
 from worded import ids, on_terminal, result, words
 
 
@@ -113,8 +113,26 @@ def test_in_brief_the_report_is_its_beginning(reference: Path, tmp_path: Path, n
     run = CASES[name][0](tmp_path / "run")
     whole, brief = command("compare", reference, run), command("compare", reference, run, "--brief")
     assert brief.returncode == whole.returncode
-    assert whole.stdout.startswith(brief.stdout)
-    assert [line.split(":")[0].strip() for line in brief.stdout.splitlines()[-2:]] == ["reference", "candidate"]
+    words, _, ids = brief.stdout.partition("  verdict: ")
+    assert whole.stdout.startswith(words)
+    assert [line.split(":")[0].strip() for line in words.splitlines()[-2:]] == ["reference", "candidate"]
+    said = dict(line.strip().split(": ") for line in f"verdict: {ids}".splitlines())
+    assert said["verdict"] == name
+    assert (said["limits"], len(brief.stdout.encode()) <= BRIEF) == ("default", True)
+    assert ("place" in said, "first" in said) == (name == "diverged", name != "aligned")
+
+
+def test_a_long_command_is_left_out_of_a_brief_report_and_not_cut(tmp_path: Path) -> None:
+    long = Synthetic(facts={"command": f"python pretrain_gpt.py {'--some-argument 1 ' * 300}"})
+    other = deepcopy(long)
+    other.weights = {0: tensors(101)}
+    other.train()
+    runs = long.write(tmp_path / "reference"), other.write(tmp_path / "candidate")
+    brief, whole = command("compare", *runs, "--brief").stdout, command("compare", *runs).stdout
+    assert "--some-argument" in whole
+    assert "--some-argument" not in brief
+    assert "too long to be shown in brief" in " ".join(brief.split())
+    assert len(brief.encode()) <= BRIEF
 
 
 def test_names_that_may_be_missing_are_given_on_the_command_line(reference: Path, tmp_path: Path) -> None:

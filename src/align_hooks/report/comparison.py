@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from align_hooks.comparison.control_band.signed_drift import SignedDrift
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult, Status, differing
 from align_hooks.comparison.stages import registry
 from align_hooks.comparison.verdict import Blame, ComparisonResult
-from align_hooks.messages import Argument, Message, Side, message, rendered, sentences, terms
+from align_hooks.messages import Argument, Message, Side, id_of_first, message, rendered, sentences, terms
 from align_hooks.report.acceptance import criteria
 from align_hooks.report.blocks import (
     SCREEN,
+    STEP,
     TEXT,
     Blocks,
     Box,
@@ -28,12 +30,16 @@ from align_hooks.report.blocks import (
     Section,
     Table,
     fact_text,
+    of_text,
+    parts_of,
 )
 from align_hooks.report.document import Document, style_of
 from align_hooks.report.findings import describe, shown, times, values, worst
 from align_hooks.report.identity import layout
 from align_hooks.report.to_change import can_be_changed
 
+BRIEF = 4000
+"""The most bytes of a brief report."""
 BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Statuses of stages whose reason a reader needs."""
 SHOWN, TENSORS, SETTINGS, KINDS, NOTES = 3, 3, 8, 12, 5
@@ -41,11 +47,51 @@ SHOWN, TENSORS, SETTINGS, KINDS, NOTES = 3, 3, 8, 12, 5
 
 
 def document(comparison: ComparisonResult, *, brief: bool = False, drifts: Sequence[SignedDrift] = (), command: str = "") -> Document:
-    """Return a comparison, ``brief`` without its stages; Markdown shows ``drifts`` and the ``command`` of the report."""
-    blocks = [*conclusion(comparison), *([] if brief else grounds(comparison, drifts))]
+    """Return a comparison; Markdown shows ``drifts`` and the ``command`` of the report.
+
+    A ``brief`` one has ids in the place of stages, and at most :data:`BRIEF` bytes: commands that are longer are left out whole.
+    """
+    if brief:
+        blocks = [*conclusion(comparison), ids(comparison)]
+        if sum(len(rendered(line).encode()) + STEP for block in of_text(Medium.TERMINAL, blocks) for line in texts(block)) > BRIEF:
+            words, *commands = parts_of(comparison.next)
+            left_out = message("terminal.commands_left_out", count=len(commands))
+            blocks = [*conclusion(replace(comparison, next=sentences(words, left_out))), ids(comparison)]
+    else:
+        blocks = [*conclusion(comparison), *grounds(comparison, drifts)]
     if command:
         blocks.append(Code([command], on=Medium.MARKDOWN))
     return Document(comparison.verdict, comparison.headline, blocks)
+
+
+def texts(block: Paragraph | Code | Table) -> Sequence[Argument]:
+    """Return the texts of a block of a brief report."""
+    return [block.full_text] if isinstance(block, Paragraph) else block.lines if isinstance(block, Code) else ()
+
+
+def ids(comparison: ComparisonResult) -> Code:
+    """Return what a program reads of a brief report, a line a fact; what is not known, or not so, has no line."""
+    blame, findings = comparison.blame, worth_showing(comparison.first) if comparison.first else ()
+    known = {
+        "verdict": [comparison.verdict.text],
+        "first": [comparison.first.stage.id] if comparison.first else [],
+        "place": [blame.place.value] if blame else [],
+        "causes": list(blame.causes) if blame else [],
+        "suspects": [suspect.name for suspect in blame.suspects[:TENSORS] if suspect.name] if blame else [],
+        "evidence": [evidence(finding) for finding in findings[:1]],
+        "next": [id_of_first(comparison.next)] if comparison.next else [],
+        "limits": ["measured" if comparison.calibration else "default"],
+    }
+    return Code([f"{key}: {', '.join(values)}" for key, values in known.items() if values], STEP, "dim")
+
+
+def evidence(finding: Finding) -> str:
+    """Return a finding for programs: quantity, name and step, the error and its limit, as far as they are known."""
+    numbers = {"error": finding.error, "limit": finding.limit}
+    facts = [finding.quantity, finding.name, None if finding.step is None else f"step {finding.step}"]
+    return " ".join(
+        [*(str(fact) for fact in facts if fact), *(f"{key} {value:.3g}" for key, value in numbers.items() if value is not None)]
+    )
 
 
 # ---- what differs, where, and what to do
