@@ -80,8 +80,8 @@ def finished(writer: Writer, steps: Iterable[int], **changes: float | None) -> N
 
 
 def whole_shards(shapes: Mapping[str, tuple[int, ...]] = SHAPES, dtype: str = "float32") -> list[Shard]:
-    """The parameter table of a rank that holds these tensors whole."""
-    return [Shard(name, shape, name, dtype) for name, shape in shapes.items()]
+    """The parameter table of a rank that holds these tensors whole; no gradient moves an expert's bias."""
+    return [Shard(name, shape, name, dtype, trainable=not name.endswith("e_score_correction_bias")) for name, shape in shapes.items()]
 
 
 def row(step: int, **changes: float | None) -> Row:

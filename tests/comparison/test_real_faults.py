@@ -23,7 +23,7 @@ from align_hooks.messages import Message, Side, rendered
 from align_hooks.record.format.terms import AUXILIARY, Z_LOSS
 from comparison.conftest import Compared, asking, stage
 from sharded import Grid, Model, write
-from synthetic import ROUTERS, STEPS, Synthetic, optimizer, routed, tensors
+from synthetic import ROUTERS, SHAPES, STEPS, Synthetic, optimizer, routed, tensors
 from worded import arguments, ids
 
 VALUES = np.random.default_rng(5).standard_normal((2, 8, 4)).astype(np.float32)
@@ -230,3 +230,37 @@ def test_a_rank_holds_an_error_only_where_the_others_parts_agree(tmp_path: Path,
     found = compare(open_run(reference), open_run(candidate))
     assert found.verdict is Verdict.DIVERGED
     assert any(id.startswith("sharding.rank_holds") for stage in found.stages for id in ids(stage.summary)) == named
+
+
+@pytest.mark.parametrize(
+    ("changed", "place", "causes"),
+    [
+        ({}, "optimizer", ("parameter_groups",)),
+        ({"lr": "0.002"}, "configuration", ("rate_schedule",)),
+        (None, "configuration", ("rate_schedule",)),
+    ],
+)
+def test_groups_of_the_same_settings_are_built_otherwise(
+    changed: dict[str, str] | None, place: str, causes: tuple[str, ...], compared: Compared
+) -> None:
+    """What the launcher says is at fault only where it says two things, or nothing is on record of it."""
+    reference, candidate = (Synthetic(facts={"framework": "Megatron-LM", "arguments": dict(ARGUMENTS)}) for _ in range(2))
+    candidate.facts["arguments"] = None if changed is None else ARGUMENTS | changed
+    candidate.optimizer = deepcopy(candidate.optimizer)
+    candidate.optimizer["groups"][0]["learning_rate"] = 5e-4
+    candidate.train()
+    found = compared(candidate, against=reference)
+    assert (found.blame.place, found.blame.causes) == (place, causes)
+    assert ("hyper_parameters.built_otherwise" in ids(stage(found, "hyper-parameters").summary)) == (place == "optimizer")
+
+
+def test_a_bias_of_experts_that_moves_otherwise_is_the_updates(compared: Compared) -> None:
+    """Weights of the experts' bias, which no gradient moves, alone differ behind the first update, on two frameworks too."""
+    bias = "model.layers.0.mlp.gate.e_score_correction_bias"
+    runs = [Synthetic(shapes={**SHAPES, bias: (4,)}, side=side) for side in ("torch", "ms")]
+    for run, step in zip(runs, (1e-3, 1.4e-3), strict=True):
+        for at in run.weights:
+            run.weights[at][bias] = np.full(4, at * step, np.float32)
+    found = compared(runs[1], against=runs[0])
+    assert found.headline.id == "training_state.bias_moved"
+    assert (found.blame.place, found.blame.causes) == ("optimizer", ("bias_of_experts",))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from align_hooks.comparison.finding import Pattern
 from align_hooks.comparison.stage_result import Phase, Reason, StageResult, Status
 from align_hooks.comparison.stages import registry
 from align_hooks.quantities.registry import STATES
@@ -48,7 +49,7 @@ def moment(stage: StageResult, start: int) -> Moment:
     times = []
     for finding in stage.beyond:
         step = next((step for step in (finding.since, finding.step) if step is not None), start)
-        if finding.quantity in STATES and step > start:  # state N was made by the update of step N - 1
+        if step > start and (finding.quantity in STATES or stage.pattern is Pattern.BIAS_MOVED):  # the update of step N - 1 made state N
             times.append(made_by((float(step), int(Phase.START))))
         else:
             times.append((float(step), int(Phase.BACKWARD if finding.quantity == NORM else phase)))

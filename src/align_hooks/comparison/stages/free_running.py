@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.finding import Finding, Metric, Pattern
+from align_hooks.comparison.finding import Finding, Metric, Pattern, when
 from align_hooks.comparison.findings import keep_worst
 from align_hooks.comparison.patterns.kept_gradients import kept_gradients
+from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.comparison.steps import drifting
 from align_hooks.messages import message, sentences, terms
+
+BIAS = ".e_score_correction_bias"
+"""How the names of the experts' biases end."""
 
 
 @stage("free-running steps", Phase.BACKWARD, place=FaultLocation.NEXT_LOSS, draws=True, decides=False, is_of_tensors=True)
@@ -48,6 +52,17 @@ def free_running(context: ComparisonContext) -> StageResult:
     result = drifting(context, free_running, compared, exact, free, short)
     if result.status is Status.DIFFERENT:
         result = result.with_common(kept_gradients(pair.runs, pair.known(Metric.GRADIENTS)), Pattern.GRADIENTS_KEPT)
+        result = of_bias_alone(result)
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result
+
+
+def of_bias_alone(result: StageResult) -> StageResult:
+    """Return a stage with what moved where the experts' biases alone differ first: no gradient moves them, but their own update."""
+    first = min((finding.step for finding in result.beyond if finding.step is not None), default=None)
+    earliest = [finding for finding in result.beyond if finding.step == first]
+    if first is None or not all(finding.quantity is Metric.WEIGHTS and finding.name.endswith(BIAS) for finding in earliest):
+        return result
+    moved = message("training_state.bias_moved", names=listed([finding.name for finding in earliest]), step=when(first - 1))
+    return replace(result, place=FaultLocation.OPTIMIZER, differs=None).with_common(moved, Pattern.BIAS_MOVED)

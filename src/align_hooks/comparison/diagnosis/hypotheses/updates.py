@@ -12,6 +12,7 @@ from align_hooks.comparison.stages import registry
 
 NORM = (FaultLocation.CLIPPING, FaultLocation.SELF_CHECK)
 CONFIGURATION, OPTIMIZER = (FaultLocation.CONFIGURATION,), (FaultLocation.OPTIMIZER,)
+GROUPS = (*CONFIGURATION, *OPTIMIZER)
 BIAS = ("moe_router_bias_update_rate", "*e_score_correction_bias")
 """A rate, and what nothing but this rate moves."""
 NAMED = (
@@ -25,18 +26,24 @@ NAMED = (
     Hypothesis("muon_momentum", OPTIMIZER, settings=(Term.MOMENTUM, Term.NESTEROV)),
     Hypothesis("muon_iteration", OPTIMIZER, settings=(Term.COEFFICIENTS,)),
     Hypothesis("muon_scale", OPTIMIZER, settings=(Term.SCALE,)),
-    Hypothesis("other_optimizer", CONFIGURATION, settings=(HyperParameter.OPTIMIZER,)),
+    Hypothesis("other_optimizer", GROUPS, settings=(HyperParameter.OPTIMIZER,), outranks=("parameter_groups",)),
     Hypothesis("updates_by_a_factor", OPTIMIZER, patterns=(Pattern.UPDATES_SCALED,), settings=(Term.BIAS_CORRECTION,)),
 )
 
 
-@Hypothesis("other_decay", CONFIGURATION, source="the guide's case study").by(Grounds.SETTING)
+@Hypothesis("other_decay", GROUPS, source="the guide's case study", outranks=("parameter_groups",)).by(Grounds.SETTING)
 def other_decay(fault: Fault) -> bool:
     """Some parameters decay on one side alone: where both decay by other rates, it is no grouping that differs."""
     first = next(iter(fault.seen.first.beyond), None)
     if first is None or first.name != HyperParameter.WEIGHT_DECAY or not first.names:
         return False
     return (first.reference == 0) is not (first.candidate == 0)
+
+
+@Hypothesis("parameter_groups", OPTIMIZER, source="Megatron-LM f11303b5", advice=mend_cause).by(Grounds.SETTING)
+def parameter_groups(fault: Fault) -> bool:
+    """Optimizers that are given the same settings have other parameter groups."""
+    return fault.seen.first.stage is registry.hyper_parameters
 
 
 @Hypothesis("clipped_apart", NORM, source="Megatron-LM abf10f85", advice=mend_cause).by(Grounds.PATTERN)
