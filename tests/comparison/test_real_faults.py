@@ -20,7 +20,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Message, Side, rendered
-from align_hooks.record.format.terms import AUXILIARY, Z_LOSS
+from align_hooks.record.format.terms import AUXILIARY, PREDICTION, Z_LOSS
 from comparison.conftest import Compared, asking, stage
 from sharded import Grid, Model, write
 from synthetic import ROUTERS, SHAPES, STEPS, Synthetic, optimizer, routed, tensors
@@ -264,3 +264,22 @@ def test_a_bias_of_experts_that_moves_otherwise_is_the_updates(compared: Compare
     found = compared(runs[1], against=runs[0])
     assert found.headline.id == "training_state.bias_moved"
     assert (found.blame.place, found.blame.causes) == ("optimizer", ("bias_of_experts",))
+
+
+@pytest.mark.parametrize(
+    ("term", "wrong_at", "place"), [(AUXILIARY, 2, "state"), (AUXILIARY, 0, "reduced gradients"), (PREDICTION, 2, "reduced gradients")]
+)
+def test_a_term_that_agreed_before_on_equal_weights_carries_something_over(
+    term: str, wrong_at: int, place: str, compared: Compared
+) -> None:
+    """A learning rate of 0 keeps weights equal at every step."""
+    runs = [Synthetic() for _ in range(2)]
+    for run in runs:
+        for row in run.rows:
+            row |= {"terms": {term: 0.02}, "learning_rate": 0.0}
+        run.weights = dict.fromkeys(range(STEPS + 1), run.weights[0])
+    for row in runs[1].rows[wrong_at:]:
+        row["terms"] = {term: 0.03}
+    found = compared(runs[1], against=runs[0])
+    assert (found.first.name, found.blame.place) == ("loss terms", place)
+    assert ("step_leaves" in found.blame.causes) == (place == "state")

@@ -1,9 +1,11 @@
 """A hook as data: its purpose, its patch point, and the versions on which it was proven."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from align_hooks.data_file import sections
 from align_hooks.settings import Settings
 
 Function: TypeAlias = Callable[..., Any]
@@ -46,11 +48,38 @@ class Hook:
     """Whether targets are called in a training step, where an error of the handler ends recording and not training."""
 
 
-def hook_at(name: str, point: str, *, handlers: str, handler: str = "", **facts: Any) -> Hook:
-    """Make the hook at ``point``, ``"trigger"`` or ``"trigger:target,target"``.
+@dataclass(frozen=True)
+class HookTable:
+    """A side's hooks as lines of a file, ``name | asked | versions | trigger:target,target | handler | marks | variant | why``.
 
-    ``handler`` is ``"file:function"`` in the package ``handlers``, by default ``wrap`` in the file of the hook's name.
+    A handler is ``folder.file:function`` of the side, by default ``wrap`` in the file of the hook's name below ``hooks``. Marks are fields
+    of :class:`Hook`: ``optional`` (it need not fire), ``in_step``, ``only_a_name`` and ``behind=…``.
     """
-    trigger, _, targets = point.partition(":")
-    path = f"{handlers}.{handler or f'{name}:wrap'}"
-    return Hook(name, trigger=trigger, targets=tuple(filter(None, targets.split(","))), handler=path, **facts)
+
+    file: Path
+    asked: Mapping[str, Callable[[Settings], bool]]
+    """Word of a line to whether settings need its hook."""
+    versions: Mapping[str, tuple[str, str]]
+    """Word of a line to a package and its proven versions."""
+
+    def hooks(self, section: str) -> tuple[Hook, ...]:
+        """Return the hooks of a section, in their order."""
+        return tuple(self._hook(*map(str.strip, line.split("|"))) for line in sections(self.file)[section])
+
+    def _hook(self, name: str, asked: str, versions: str, point: str, handler: str, marks: str, variant: str, why: str) -> Hook:
+        trigger, _, targets = point.partition(":")
+        given = dict(mark.partition("=")[::2] for mark in marks.split())
+        return Hook(
+            name,
+            self.asked[asked],
+            *self.versions[versions],
+            trigger,
+            f"align_hooks.{self.file.parent.name}.{handler or f'hooks.{name}:wrap'}",
+            why,
+            tuple(filter(None, targets.split(","))),
+            must_fire="optional" not in given,
+            variant=variant,
+            only_a_name="only_a_name" in given,
+            behind=given.get("behind", ""),
+            in_step="in_step" in given,
+        )

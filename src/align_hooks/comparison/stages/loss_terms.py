@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from align_hooks.comparison import distances
@@ -12,7 +13,7 @@ from align_hooks.comparison.patterns.sharding import origin
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message
-from align_hooks.record.format.terms import NAMED
+from align_hooks.record.format.terms import NAMED, PREDICTION
 
 
 @stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)
@@ -39,6 +40,20 @@ def loss_terms(context: ComparisonContext) -> StageResult | None:
     summary = message("loss_terms.compared", steps=steps_text([ours.step for ours, _ in exact]))
     result = judged(loss_terms, summary, findings, message("steps.count", count=len(exact)))
     wrong = result.beyond[0] if result.status is Status.DIFFERENT and result.beyond else None
+    if result.status is Status.DIFFERENT and (later := carried(findings)) is not None:
+        return replace(result, place=FaultLocation.STATE, differs=message("loss_terms.carried", what=later.what))
     if wrong is None or wrong.scale is None or (source := origin(wrong.scale, pair.runs)) is None:
         return result
     return replace(result, differs=message("loss_terms.scaled", what=wrong.what, factor=wrong.scale, origin=source))
+
+
+def carried(findings: Sequence[Finding]) -> Finding | None:
+    """Return the first finding of a term that agreed in an earlier step on equal weights, so that something carries over; None without one.
+
+    What predicts tokens is left out: masks, which are of a batch, decide which tokens it counts."""
+    first = next((finding for finding in findings if finding.limit_ratio > 1), None)  # in the order of steps
+    if first is None or first.name == PREDICTION:
+        return None
+    return (
+        first if any(finding.name == first.name and finding.step != first.step for finding in findings[: findings.index(first)]) else None
+    )

@@ -85,5 +85,5 @@ def micro_batch_leaves(fault: Fault) -> bool:
 
 @Hypothesis("step_leaves", STATE).by(Grounds.TOKENS)
 def step_leaves(fault: Fault) -> bool:
-    """Token losses differ, and those of an earlier step on equal weights agree."""
-    return fault.seen.divergence.later
+    """Token losses, or a term of the loss, differ, and those of an earlier step on equal weights agree."""
+    return fault.seen.divergence.later or fault.seen.first.stage is registry.loss_terms
