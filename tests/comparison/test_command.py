@@ -9,6 +9,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from align_hooks import open_run
@@ -345,3 +346,11 @@ def test_a_learning_rate_that_differs_in_one_group_is_seen_in_its_curve() -> Non
     assert values([1e-3, 5e-4], [1e-3, 1e-4]) == (5e-4, 1e-4)
     assert values([1e-3, 5e-4], 1e-3) == (1e-3, 1e-3)
     assert values(None, 1.0) == (None, 1.0)
+
+
+def test_a_tensor_that_only_a_factor_sets_apart_is_said_to_be(reference: Path, tmp_path: Path) -> None:
+    halved = Synthetic()
+    halved.weights = {0: halved.weights[0] | {"lm_head.weight": halved.weights[0]["lm_head.weight"] * np.float32(0.5)}}
+    halved.train()
+    said = " ".join(command("compare", reference, halved.write(tmp_path / "halved")).stdout.split())
+    assert "lm_head.weight at step 0 (iteration 1), 0.5 times the reference's" in said

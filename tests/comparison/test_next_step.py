@@ -6,6 +6,8 @@ import subprocess
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from msgspec.structs import replace as of_structure
 
 from align_hooks import open_run
 from align_hooks.comparison.context import ComparisonContext
-from align_hooks.comparison.diagnosis.advice import Situation
+from align_hooks.comparison.diagnosis.advice import AGAIN, BOTH, Situation
 from align_hooks.comparison.diagnosis.commands import COMMANDS, commands_of, training_command, undrawn
+from align_hooks.comparison.diagnosis.next_step import at_gradients
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
@@ -202,3 +205,13 @@ def test_a_command_that_had_its_part_on_each_host_is_not_printed(tmp_path: Path)
     for rank, host in enumerate(("one", "two")):
         run.manifests[rank] = of_structure(run.manifests[0], launch=of_structure(run.manifests[0].launch, host=host))
     assert training_command(run) is None
+
+
+@pytest.mark.parametrize(("ranks", "id", "commands"), [((1, 2), "next.one_rank", AGAIN), ((2, 2), "next.one_rank_each", BOTH)])
+def test_gradients_of_ranks_are_recorded_on_one_rank(ranks: tuple[int, int], id: str, commands: tuple[str, ...]) -> None:
+    """Of both where both have several: what is averaged over ranks differs from one rank to two without a fault."""
+    reference, candidate = (SimpleNamespace(world_size=count) for count in ranks)
+    now: Any = SimpleNamespace(is_replayable=True, pair=SimpleNamespace(draws=False, reference=reference, candidate=candidate))
+    advice = at_gradients(now)
+    assert advice is not None
+    assert (advice.words.id, advice.commands, advice.by_hand) == (id, commands, True)

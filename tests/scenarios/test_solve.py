@@ -72,10 +72,19 @@ def test_a_training_that_fails_ends_it_with_its_last_word(trained: Trained) -> N
     assert trained.made == ["reference", "candidate", "candidate"]
 
 
-def test_a_candidate_that_cannot_train_by_itself_agrees_all_the_same(trained: Trained) -> None:
+def test_a_candidate_that_cannot_train_by_itself_leaves_open_whether_that_agrees(trained: Trained) -> None:
     done, said = trained.solve("", "fails_alone")
-    assert (done.exit_code, said["result"]) == (0, "aligned")
+    assert (done.exit_code, said["result"]) == (4, "open")
+    assert str(said["told"]).startswith("they agree when fed alike; ")
     assert "no card" in str(said["told"])
+
+
+def test_what_was_decided_is_not_advised_again(trained: Trained) -> None:
+    _, said = trained.solve("", "other_weights")
+    assert (said["comparison"]["next"], said["comparison"]["commands"]) == ("", [])  # type: ignore[index]
+    page = (trained.folder / "runs/solve.md").read_text()
+    assert "ALIGN_HOOKS_RUN_EXISTS=replace" in page.replace("\\", "")
+    assert "| initial weights |" in page
 
 
 def test_a_training_that_asks_has_nobody_to_ask(trained: Trained) -> None:

@@ -13,6 +13,10 @@ ROUNDING = 0.01
 """Error over limit below which an error is mere rounding."""
 
 
+SCALED = 0.01
+"""Part of an error that a factor may leave."""
+
+
 def shown(value: Value) -> Argument:
     """Return a side's value as a finding shows it: a number with the nine digits that distinguish two of fp32."""
     return f"{value:.9g}" if isinstance(value, float) else value
@@ -55,9 +59,18 @@ def describe(finding: Finding) -> Argument:
         return line
     if not math.isfinite(finding.error):  # infinite where the reference has nothing, as both values say
         return message("terminal.finding_not_finite", finding=line) if math.isnan(finding.error) else line
+    if is_scaled(finding):
+        line = message("terminal.finding_scaled", finding=line, factor=finding.scale)
     if not math.isfinite(finding.limit_ratio):
         return message("terminal.finding_unequal", finding=line, error=finding.error)
     return message("terminal.finding_times", finding=line, times=two_digits(finding.limit_ratio))
+
+
+def is_scaled(finding: Finding) -> bool:
+    """Return whether a factor is all that a tensor beyond its limit is off by."""
+    if finding.scale is None or finding.direction is None or finding.error is None or finding.limit_ratio <= 1:
+        return False
+    return finding.scale != 0 and finding.direction <= SCALED * finding.error
 
 
 def two_digits(number: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from align_hooks.messages import Argument, message, with_commands
 from align_hooks.report.blocks import STEP, Code, DocumentBlock, Paragraph
 from align_hooks.report.comparison import conclusion as what_differs
+from align_hooks.report.comparison import grounds
 from align_hooks.report.document import Document
 from align_hooks.report.findings import size
 from align_hooks.report.json import Shape, Shapes
@@ -27,6 +28,8 @@ def line(text: str) -> Code:
 
 def spent(line: Spent) -> Paragraph:
     """Return what a line took: seconds, and the bytes of the folder behind it."""
+    if line.is_kept:
+        return Paragraph(message("solve.kept", seconds=line.seconds), "dim", 3 * STEP)
     return Paragraph(message("solve.spent", seconds=line.seconds, bytes=size(line.bytes)), "dim", 3 * STEP)
 
 
@@ -38,7 +41,9 @@ def showed(step: SolveStep) -> list[DocumentBlock]:
 
 def document(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Document:
     """Return how it ended: what the last comparison says, what to run now, and every trial with its lines."""
-    return Document(conclusion.result, conclusion.words, [*ended(conclusion, steps), *trials(steps)], title=message("solve.title"))
+    stages = [] if conclusion.comparison is None else grounds(conclusion.comparison, [])
+    blocks = [*ended(conclusion, steps), *stages, Paragraph(message("solve.paste")), *trials(steps)]
+    return Document(conclusion.result, conclusion.words, blocks, title=message("solve.title"))
 
 
 def ended(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Iterator[DocumentBlock]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -91,7 +91,7 @@ class Solving:
             except Halt as halt:
                 ended = halt.result, halt.words
                 if fed is not None and halt.result is not Solved.WAITS:  # what was shown before it holds
-                    ended = Solved.AGREES, message("solve.only_fed", why=halt.words)
+                    ended = Solved.OPEN, message("solve.only_fed", why=halt.words)
                 self.conclusion = Conclusion(*ended, fed or comparison, halt.lines)
                 return
             made.append(trial)
@@ -162,7 +162,7 @@ def by_itself(result: ComparisonResult) -> Conclusion:
     if result.verdict is not Verdict.DIVERGED or is_usual:
         return Conclusion(Solved.AGREES, message("solve.only_fed", why=result.headline), result)
     if result.trial is not None and result.trial.decides is not None:  # it was made already, and agreed
-        return Conclusion(Solved.NAMED, message("solve.decided", what=result.trial.decides), result)
+        return Conclusion(Solved.NAMED, message("solve.decided", what=result.trial.decides), replace(result, next=None))
     return Conclusion(Solved.NAMED, message("solve.only_by_itself"), result)
 
 

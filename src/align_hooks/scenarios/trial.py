@@ -82,6 +82,8 @@ class Spent:
     seconds: float
     bytes: int
     """Of the folder behind it."""
+    is_kept: bool = False
+    """Whether it was run by an earlier start."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def carry_out(
         else:
             train(trainings, line, words, budget, budget.seconds - (start - began))
         seconds.append(known.seconds[index] if known is not None else time.monotonic() - start)
-        yield Spent(seconds[-1], bytes_in(trainings.folder))
+        yield Spent(seconds[-1], bytes_in(trainings.folder), known is not None)
     trainings.patience = min(trainings.patience, SLACK + PATIENCE * seconds[0])
     result = trainings.comparison
     assert result is not None

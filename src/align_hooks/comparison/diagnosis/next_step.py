@@ -151,7 +151,8 @@ def at_gradients(now: Situation) -> Advice | None:
     if now.is_replayable and now.pair.draws:
         return without_draws(now)
     if now.is_replayable and now.pair.candidate.world_size > 1:
-        return Advice(message("next.one_rank"), AGAIN, by_hand=True)
+        each = now.pair.reference.world_size > 1  # what ranks average or weigh may differ between one rank and several without a fault
+        return Advice(message("next.one_rank_each" if each else "next.one_rank"), BOTH if each else AGAIN, by_hand=True)
     return in_a_pass(now)
 
 
