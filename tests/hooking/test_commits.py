@@ -1,5 +1,6 @@
 """The commit of what was imported is read from the repository's own files, and nobody else's repository is taken for it."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from align_hooks.hooking.commits import checked_out, commits, head
+from align_hooks.hooking.commits import checked_out, commits, folder_of, head, installed_from
 from align_hooks.process import processor
 
 ONE, OTHER = "1" * 40, "2" * 40
@@ -46,17 +47,37 @@ def test_a_worktree_has_its_own_head_and_the_refs_of_its_repository(tmp_path: Pa
     repository(tmp_path / "main", **{"worktrees.w.HEAD": "ref: refs/heads/other", "worktrees.w.commondir": "../.."})
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / ".git").write_text("gitdir: ../main/.git/worktrees/w\n")
-    assert head(tmp_path / "w" / ".git") == OTHER
+    assert head(folder_of(tmp_path / "w" / ".git")) == OTHER
 
 
 @pytest.mark.parametrize(("package", "parts"), [("megatron/core", 2), ("mindspeed", 1), ("src/hyper_parallel", 1)])
 def test_a_package_of_a_checkout(package: str, parts: int, tmp_path: Path) -> None:
-    repository(tmp_path / "checkout", HEAD=ONE)
     file = tmp_path / "checkout" / package / "__init__.py"
+    repository(tmp_path / "checkout", HEAD=ONE, index=f"DIRC {package}/__init__.py 0")
     assert checked_out(file, parts) == ONE
-    # a repository around the environment is not the package's
-    repository(tmp_path, HEAD=OTHER)
+    # a repository that does not have the file is another's: a home directory, or the one around an environment
+    repository(tmp_path / "checkout", index="DIRC README.md 0")
+    assert checked_out(file, parts) is None
+    repository(tmp_path, HEAD=OTHER, index="DIRC lib/site-packages/megatron/core/__init__.py 0")
     assert checked_out(tmp_path / "lib" / "site-packages" / "megatron" / "core" / "__init__.py", 2) is None
+
+
+def test_a_broken_repository_is_no_other_one(tmp_path: Path) -> None:
+    repository(tmp_path, HEAD=OTHER, index="DIRC src/mindspeed/__init__.py 0")
+    (tmp_path / "src" / "mindspeed").mkdir(parents=True)
+    (tmp_path / "src" / ".git").write_text("gitdir: nowhere")
+    assert checked_out(tmp_path / "src" / "mindspeed" / "__init__.py", 1) is None
+    assert checked_out(Path("/x.py"), 1) is None
+
+
+def test_a_copy_in_front_of_an_installation_is_not_of_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = tmp_path / "site-packages" / "some_package-1.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: some-package\nVersion: 1\n")
+    (facts / "direct_url.json").write_text(json.dumps({"url": "https://forge", "vcs_info": {"vcs": "git", "commit_id": ONE}}))
+    monkeypatch.syspath_prepend(str(facts.parent))
+    assert installed_from("some_package", facts.parent / "some_package" / "__init__.py") == ONE
+    assert installed_from("some_package", tmp_path / "copy" / "some_package" / "__init__.py") is None
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
@@ -75,6 +96,9 @@ def test_git_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert commits(["committed_package", "no_such_package"]) == {"committed_package": git("rev-parse", "HEAD")}
     git("pack-refs", "--all")
     assert commits(["committed_package"]) == {"committed_package": git("rev-parse", "HEAD")}
+    (tmp_path / "no_such_package.py").touch()
+    monkeypatch.setitem(sys.modules, "no_file", object())
+    assert commits(["no_file"]) == {}
     monkeypatch.delitem(sys.modules, "committed_package")
 
 

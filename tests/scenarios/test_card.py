@@ -2,14 +2,19 @@
 
 import json
 import shlex
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from align_hooks.cli import app
-from align_hooks.record.format.digests import opened, seal
+from align_hooks.errors import RecordError
+from align_hooks.messages.catalogue import speaking
+from align_hooks.record.format.digests import opened, seal, xxh3
 from align_hooks.record.format.layout import is_file_of_record
 from align_hooks.scenarios.card import HEAD, SEAL, at_places, is_sealed, read_card, text_of
 from invoked import Result, invoke
@@ -161,11 +166,16 @@ def test_a_hub_reads_the_page(card: Path) -> None:
     assert "align-hooks compare" in page
 
 
-def test_a_record_that_is_gone_is_no_departure(card: Path) -> None:
-    (card.parent / "candidate").rename(card.parent / "elsewhere")
-    done = certify("--verify", card)
-    assert "candidate is not there" in str(done.exception)
-    assert "--again" in str(done.exception)
+def test_a_record_that_is_gone_is_named_and_the_others_are_checked(card: Path) -> None:
+    where = card.parent
+    Synthetic().write(where / "second")
+    assert certify(where / "reference", where / "second", "--card", card).exit_code == 0
+    (where / "candidate").rename(where / "elsewhere")
+    file = where / "second" / "scalars" / "rank_0.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"9.0", b"9.5", 1))
+    code, found = checked(card)
+    assert (code, {*found}) == (1, {"items.candidate", "items.second"})
+    assert "is not a directory" in found["items.candidate"]
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "items: {a: 1}", "!!python/object:os.system {}", HEAD])
@@ -196,22 +206,17 @@ def test_a_card_is_made_again_by_its_commands(of_trainings: Path, trained: Train
     assert settings["load_weights"] == f"{folder}/candidate/reference@0"
 
 
-@pytest.mark.parametrize(
-    ("change", "place"),
-    [
-        (("device=CPU", "device=GPU"), "device"),
-        (('"torch"', '"torch"  # another framework\nrecord["facts"] = {"versions": {"torch": "3.0"}}'), "versions.torch"),
-    ],
-)
-def test_what_no_longer_holds_of_new_trainings_is_named(change: tuple[str, str], place: str, of_trainings: Path, trained: Trained) -> None:
+@pytest.mark.parametrize(("change", "place"), [("device=GPU", "device"), ('"versions": {"torch": "3.0"}', "versions.torch")])
+def test_what_no_longer_holds_of_new_trainings_is_named(change: str, place: str, of_trainings: Path, trained: Trained) -> None:
+    """The device is what the card's own commands say; the version is one that was installed since."""
     if place == "device":
-        of_trainings.write_text(of_trainings.read_text().replace(*change))
+        of_trainings.write_text(of_trainings.read_text().replace("device=CPU", change))
     else:
         script = trained.folder / "trains.py"
-        script.write_text(script.read_text().replace("**given}", '**given, "versions": {"torch": "3.0"}}'))
+        script.write_text(script.read_text().replace("**given}", f"**given, {change}}}"))
     code, found = checked(of_trainings, "--again", trained.folder / "again")
-    assert code == 1
-    assert {*found} == {f"items.candidate.{side}.{place}" for side in ("reference", "candidate")}
+    edited = {"digest"} if place == "device" else set()
+    assert (code, {*found}) == (1, edited | {f"items.candidate.{side}.{place}" for side in ("reference", "candidate")})
 
 
 def test_new_trainings_that_part_are_named(of_trainings: Path, trained: Trained) -> None:
@@ -232,15 +237,167 @@ def test_a_training_that_fails_is_an_error(of_trainings: Path, trained: Trained)
     script = trained.folder / "trains.py"
     script.write_text("raise SystemExit('no card is free')")
     done = certify("--verify", of_trainings, "--again", trained.folder / "again")
-    assert "was not recorded (exit code 1): no card is free" in str(done.exception)
+    assert "was not recorded: the line ended with exit code 1: no card is free" in str(done.exception)
+
+
+def resealed(card: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a card and seal it again, as a forger does."""
+    values = yaml.safe_load(card.read_text())
+    del values["digest"]
+    change(values)
+    body = HEAD + yaml.safe_dump(values, sort_keys=False)
+    card.write_text(f"{body}{SEAL}{xxh3(body.encode())}\n")
+
+
+def renamed(name: str) -> Callable[[dict[str, Any]], object]:
+    """Give the card's item another name."""
+
+    def change(values: dict[str, Any]) -> None:
+        values["items"] = {name: values["items"]["candidate"]}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        renamed("../../elsewhere"),
+        renamed("a.b"),
+        renamed(""),
+        lambda values: values.update(items={}),
+        lambda values: values.update(certified_by="nobody"),
+        lambda values: values["items"]["candidate"]["candidate"].update(cards=4096),
+        lambda values: values["items"]["candidate"].update(last_verified="today"),
+        lambda values: values["items"]["candidate"]["candidate"].update(path=values["items"]["candidate"]["reference"]["path"]),
+        lambda values: values["items"]["candidate"].update(repeats={"../x": values["items"]["candidate"]["candidate"]}),
+        lambda values: values["items"]["candidate"]["stages"]["gradients"].update(limit="x"),
+    ],
+)
+def test_what_certify_does_not_write_is_no_card(change: Callable[[dict[str, Any]], object], card: Path) -> None:
+    resealed(card, change)
+    done = certify("--verify", card, "--again", card.parent / "again")
+    assert isinstance(done.exception, RecordError), done.output
+    assert "is no card" in str(done.exception)
+    assert not (card.parent / "again").exists()
+
+
+@pytest.mark.parametrize("name", ["summary", "path", "notes", "metrics", "step", "digests"])
+def test_no_name_of_an_item_hides_what_was_changed(name: str, card: Path) -> None:
+    resealed(card, forged(name))
+    code, found = checked(card)
+    assert (code, {*found}) == (1, {"summary", f"items.{name}.candidate.device"})
+
+
+def forged(name: str) -> Callable[[dict[str, Any]], object]:
+    """Give the card's item another name, and claim more than was shown."""
+
+    def change(values: dict[str, Any]) -> None:
+        renamed(name)(values)
+        values["items"][name]["candidate"]["device"] = "forged"
+        values["summary"] = "12 pairs agree"
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["path", "notes"])
+def test_no_name_of_an_item_hides_what_new_trainings_show(name: str, of_trainings: Path, trained: Trained) -> None:
+    resealed(of_trainings, forged(name))
+    code, found = checked(of_trainings, "--again", trained.folder / "again")
+    assert (code, {*found}) == (1, {f"items.{name}.candidate.device"})
+
+
+@pytest.mark.parametrize(
+    "command", ["'", "rm -rf x", "ALIGN_HOOKS_RUN=a align-hooks compare", "ALIGN_HOOKS_SEED=1 align-hooks run -- true", "a\0b"]
+)
+def test_a_line_that_certify_does_not_write_is_not_run(command: str, of_trainings: Path, trained: Trained) -> None:
+    resealed(of_trainings, lambda values: values["items"]["candidate"].update(commands=[command] * 3))
+    done = certify("--verify", of_trainings, "--again", trained.folder / "again")
+    assert "no line of certify" in str(done.exception)
+    assert trained.made == ["reference", "candidate"]
+
+
+def test_a_first_loss_is_judged_by_the_limit_of_the_new_runs(of_trainings: Path, trained: Trained) -> None:
+    def change(values: dict[str, Any]) -> None:
+        item = values["items"]["candidate"]
+        item["metrics"] |= {"initial_loss": 1.0, "reference_initial_loss": 1.0}
+        item["stages"]["step_0_loss"]["limit"] = 1e9
+
+    resealed(of_trainings, change)
+    _, found = checked(of_trainings, "--again", trained.folder / "again")
+    assert {*found} == {f"items.candidate.metrics.{name}" for name in ("initial_loss", "reference_initial_loss")}
+
+
+def test_a_training_that_ends_with_an_error_is_one(of_trainings: Path, trained: Trained) -> None:
+    script = trained.folder / "trains.py"
+    script.write_text(script.read_text() + "\nsys.exit(7)\n")
+    done = certify("--verify", of_trainings, "--again", trained.folder / "again")
+    assert "ended with exit code 7" in str(done.exception)
+
+
+def test_nothing_that_is_no_page_of_ours_is_overwritten(card: Path) -> None:
+    where = card.parent
+    (where / "README.md").write_text("mine")
+    for name, said in (("README.yaml", "is no page of a card"), ("card.md", "ends in .yaml"), ("card", "ends in .yaml")):
+        done = certify(where / "reference", where / "candidate", "--card", where / name)
+        assert said in str(done.exception)
+    assert (where / "README.md").read_text() == "mine"
+    assert not (where / "README.yaml").exists()
+    assert certify(where / "reference", where / "candidate", "--card", card).exit_code == 0  # the same again
+
+
+def test_an_item_of_other_runs_is_not_replaced_and_an_edited_card_gains_none(card: Path) -> None:
+    where = card.parent
+    Synthetic().write(where / "other" / "candidate")
+    other = where / "reference", where / "other" / "candidate"
+    assert "--item" in str(certify(*other, "--card", card).exception)
+    assert certify(*other, "--card", card, "--item", "second").exit_code == 0
+    Synthetic(model={"model_type": "qwen3", "hidden_size": 4}).write(where / "q")
+    Synthetic(model={"model_type": "qwen3", "hidden_size": 4}).write(where / "r")
+    assert "is of another model" in str(certify(where / "q", where / "r", "--card", card).exception)
+    card.write_text(card.read_text().replace("NVIDIA H200", "GB300"))
+    assert "was edited since it was written" in str(certify(*other, "--card", card, "--item", "third").exception)
+
+
+def test_a_record_with_a_changed_byte_gets_no_card(card: Path) -> None:
+    file = card.parent / "candidate" / "step_1" / "rank_0" / "gradients.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    done = certify(card.parent / "reference", card.parent / "candidate", "--card", card.parent / "second.yaml")
+    assert "gradients.safetensors" in str(done.exception)
+    assert not (card.parent / "second.yaml").exists()
+
+
+def test_a_card_holds_in_any_language_and_directory(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    with speaking("zh_CN"):
+        assert checked(card) == (0, {})
+
+
+@pytest.mark.parametrize("name", ["cpu", "42", "all", "runs@2", "it's here"])
+def test_no_name_of_a_run_spoils_its_commands(name: str, tmp_path: Path) -> None:
+    places = tmp_path / "reference", tmp_path / name
+    Synthetic(settings={"batches": "all", "local_norms": "all", "seed": "42", "device": "cpu"}).write(places[0])
+    Synthetic(settings={"batches": "all", "local_norms": "all", "replay_batches": str(places[0])}).write(places[1])
+    card = tmp_path / "card.yaml"
+    done = certify(*places, "--card", card)
+    assert done.exit_code == 0, done.output
+    first, second = (shlex.split(line) for line in read_card(card.read_text(), "card").items.popitem()[1].commands[:2])
+    assert {"ALIGN_HOOKS_SEED=42", "ALIGN_HOOKS_DEVICE=cpu", "ALIGN_HOOKS_BATCHES=all", f"ALIGN_HOOKS_RUN={places[0]}"} <= {*first}
+    assert {f"ALIGN_HOOKS_RUN={places[1]}", f"ALIGN_HOOKS_REPLAY_BATCHES={places[0]}@all"} <= {*second}
+
+
+def test_a_copy_of_the_candidate_measures_no_noise(card: Path) -> None:
+    where = card.parent
+    shutil.copytree(where / "candidate", where / "copy")
+    done = certify(where / "reference", where / "candidate", "--noise", where / "copy", "--card", where / "second.yaml")
+    assert "are not shown to agree" in str(done.exception)
 
 
 def test_places_of_a_line_are_moved_and_nothing_else() -> None:
     line = (
         "ALIGN_HOOKS_RUN=runs/b ALIGN_HOOKS_LOAD_WEIGHTS=runs/a@0 ALIGN_HOOKS_TEACHER='other place@1' align-hooks run -- bash runs/a 'x y'"
     )
-    moved = at_places(line, {"/d/runs/a": Path("/new place/a"), "/d/runs/b": Path("/b")}, "/d")
-    settings = "ALIGN_HOOKS_RUN=/b ALIGN_HOOKS_LOAD_WEIGHTS='/new place/a@0' ALIGN_HOOKS_TEACHER='other place@1'"
+    moved = at_places(line, Path("/own@2"), {"/d/runs/a": Path("/new place/a"), "/d/runs/b": Path("/b")}, "/d")
+    settings = "ALIGN_HOOKS_RUN=/own@2 ALIGN_HOOKS_LOAD_WEIGHTS='/new place/a@0' ALIGN_HOOKS_TEACHER='other place@1'"
     assert moved == f"{settings} align-hooks run -- bash runs/a 'x y'"
     assert shlex.split(moved)[-1] == "x y"
     assert subprocess.run(["bash", "-n", "-c", moved], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
@@ -10,15 +11,21 @@ from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, place_of, progress, report_file, report_files, run_of, written
 from align_hooks.comparison.pipeline import compare
-from align_hooks.configuration.files import read_text
-from align_hooks.errors import AlignHooksError
+from align_hooks.errors import AlignHooksError, RecordError
+from align_hooks.messages import rendered
 from align_hooks.messages.catalogue import ENGLISH, speaking
+from align_hooks.record.reader import Run
+from align_hooks.record.verify import verify as verified
+from align_hooks.regular import read_regular
 from align_hooks.report import card as report
-from align_hooks.report.blocks import Code
+from align_hooks.report.blocks import Code, Paragraph
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.json import encoded
-from align_hooks.scenarios.card import NAME, Card, card_of, item_of, read_card, text_of
+from align_hooks.scenarios.card import NAME, Card, ItemCard, card_of, is_sealed, item_of, read_card, text_of
 from align_hooks.scenarios.recheck import Departure, Held, against_records, against_trainings
+
+MOST = 1 << 24
+"""Bytes of a card."""
 
 
 @app.command
@@ -50,37 +57,63 @@ def certify(
         raise AlignHooksError("certify needs two runs and --card FILE, or --verify CARD")
     if again is not None or json is not None:
         raise AlignHooksError("--again and --json are of a check; give --verify CARD")
-    file = report_file("--card", card)
+    if card.suffix not in (".yaml", ".yml"):
+        raise AlignHooksError(f"--card {card}: name a file that ends in .yaml, beside which its page ends in .md")
+    file, page = report_file("--card", card), report_file("--card", card.with_suffix(".md"))
     assert file is not None
-    with progress() as say:
+    assert page is not None
+    if page.exists() and not read_own(page).startswith(report.FRONT):
+        raise AlignHooksError(f"{page} is no page of a card; name another --card, or move it")
+    with progress() as say, speaking(ENGLISH):
         runs = [run_of(reference), run_of(candidate), *(run_of(path, "--noise ") for path in noise or ())]
-        result = compare(*runs[:2], noise=runs[2:], progress=say)
-    earlier = card_in(file) if file.exists() else None
-    with speaking(ENGLISH):
-        made = item_of(result, runs, f"{datetime.now(timezone.utc):%Y-%m-%d}")
-        items = {**(earlier.items if earlier is not None else {}), NAME.sub("_", item or runs[1].path.name): made}
-        whole = card_of(title or (earlier.title if earlier is not None else file.stem), items, runs)
+        if wrong := [problem for run in runs for problem in verified(run, say).wrong]:
+            raise RecordError(f"{rendered(wrong[0].message)}; record it again")
+        made = item_of(compare(*runs[:2], noise=runs[2:], progress=say), runs, f"{datetime.now(timezone.utc):%Y-%m-%d}")
+        whole = with_item(file, NAME.sub("_", item or runs[1].path.name), made, title, runs)
+    text = text_of(whole)
+    read_card(text, str(file))  # what is written can be read
     print_document(report.document(whole), output())
-    written("--card", file, lambda: text_of(whole))
-    written("--card", file.with_suffix(".md"), lambda: report.hub_page(whole))
+    written("--card", file, lambda: text)
+    written("--card", page, lambda: report.hub_page(whole))
 
 
-def card_in(file: Path) -> Card:
-    """Return the card that a file holds; raises RecordError for any other file."""
-    return read_card(read_text(file), str(file))
+def with_item(file: Path, name: str, made: ItemCard, title: str | None, runs: Sequence[Run]) -> Card:
+    """Return the card of a file with one more item, or a new one; raises AlignHooksError where the file holds anything else."""
+    if not file.exists():
+        return card_of(title or file.stem, {name: made}, runs)
+    text = read_own(file)
+    earlier = read_card(text, str(file))
+    if not is_sealed(text):
+        raise AlignHooksError(f"{file} was edited since it was written; check it with --verify, and write a new one")
+    known = earlier.items.get(name)
+    if known is not None and (known.reference.path, known.candidate.path) != (made.reference.path, made.candidate.path):
+        raise AlignHooksError(f"{file} has an item {name} of other runs; give this one a name with --item")
+    whole = card_of(title or earlier.title, {**earlier.items, name: made}, runs)
+    if whole.model != earlier.model:
+        raise AlignHooksError(f"{file} is of another model ({earlier.model}); name another --card")
+    return whole
+
+
+def read_own(file: Path) -> str:
+    """Return the text of a card or a page; raises RecordError for a file that cannot be read."""
+    try:
+        return read_regular(file, MOST).decode()
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def check(file: Path, folder: Path | None, seconds: float, json: Path | None) -> None:
     """Check a card and end the command with what was found."""
-    text = read_text(file)
+    text = read_own(file)
     card, found, console = read_card(text, str(file)), list[Departure](), output()
-    for event in against_records(card, text) if folder is None else against_trainings(card, place_of(folder), seconds):
-        if isinstance(event, str):
-            print_blocks([Code([event])], console)
-        else:
-            found.append(event)
-    made = report.checked(card.title, len(card.items), found)
-    print_document(made, console)
+    with speaking(ENGLISH):
+        events = against_records(card, text) if folder is None else against_trainings(card, text, place_of(folder), seconds)
+        for event in events:
+            if isinstance(event, Departure):
+                found.append(event)
+            else:
+                print_blocks([Code([event]) if isinstance(event, str) else Paragraph(event)], console)
+    print_document(report.checked(card.title, len(card.items), found), console)
     outcome = Held.BROKEN if found else Held.HOLDS
     about = {"format": 1, "align_hooks": __version__, "card": str(file), "outcome": outcome.text, "exit_code": outcome.exit_code}
     written("--json", json, lambda: {**about, "departures": encoded(found, report.JSON)})

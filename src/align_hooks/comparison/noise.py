@@ -58,10 +58,11 @@ class Noise:
     @cached_property
     def problem(self) -> Message | None:
         """Return which run is no repeat, and why; None where all are."""
-        sides = [side.path.resolve() for side in self.pair.runs]
-        for run in self.repeats:
+        sides, ids = [side.path.resolve() for side in self.pair.runs], [side.facts.run_id for side in self.pair.runs]
+        for index, run in enumerate(self.repeats):
             why = why_no_repeat(self.pair.reference, run, self.pair.limits.eps)
-            why = message("noise.compared_itself") if run.path.resolve() in sides else why
+            is_known = run.facts.run_id is not None and run.facts.run_id in (*ids, *(each.facts.run_id for each in self.repeats[:index]))
+            why = message("noise.compared_itself") if run.path.resolve() in sides or is_known else why
             if why is not None:
                 return message("noise.no_repeat", path=str(run.path), reference=str(self.pair.reference.path), why=why)
         return None

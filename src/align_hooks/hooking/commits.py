@@ -19,28 +19,36 @@ def commits(modules: Iterable[str]) -> dict[str, str]:
     Whether files differ from the commit is not known. A package without a repository of its own is left out.
     """
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in modules}
-    found = {name: checked_out(Path(file), name.count(".") + 1) or installed_from(name) for name, file in files.items() if file}
+    known = {name: Path(file).resolve() for name, file in files.items() if isinstance(file, str)}
+    found = {name: checked_out(file, name.count(".") + 1) or installed_from(name, file) for name, file in known.items()}
     return {name: commit for name, commit in found.items() if commit is not None}
 
 
 def checked_out(file: Path, depth: int) -> str | None:
     """Return the commit of the checkout that holds a package; None where there is none.
 
-    ``depth`` is the number of parts of the package's name. The repository is at most one folder (``src``) above the package, as a
-    repository further up is of something else: the environment, or a home directory.
+    ``depth`` is the number of parts of the package's name. The repository is at most one folder (``src``) above the package and has the
+    file in its index, as any other is of something else: the environment, or a home directory.
     """
-    folder = file.resolve().parents[depth]
+    folder = next(iter(file.parents[depth : depth + 1]), file.parent)
     for place in (folder, *([folder.parent] if folder.name in ("src", "python") else [])):
-        with suppress(OSError, ValueError):
-            if (place / ".git").exists():
-                return head(place / ".git")
+        if (place / ".git").exists():
+            with suppress(OSError, ValueError):
+                git = folder_of(place / ".git")
+                return head(git) if file.relative_to(place).as_posix().encode() in (git / "index").read_bytes() else None
+            return None
     return None
 
 
+def folder_of(git: Path) -> Path:
+    """Return the folder that a ``.git`` is, or that the file of a worktree or a submodule names."""
+    if git.is_dir():
+        return git
+    return (git.parent / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()).resolve()
+
+
 def head(git: Path) -> str | None:
-    """Return the hash that a ``.git``, a folder or a worktree's file, has checked out; None of a repository without a commit."""
-    if git.is_file():
-        git = (git.parent / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()).resolve()
+    """Return the hash that a repository's folder has checked out; None of a repository without a commit."""
     common = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").exists() else git
     name = (git / "HEAD").read_text(encoding="utf-8").strip().removeprefix("ref: ")
     packed = common / "packed-refs"
@@ -50,10 +58,13 @@ def head(git: Path) -> str | None:
     return next((text for text in known if HASH.fullmatch(text)), None)
 
 
-def installed_from(module: str) -> str | None:
-    """Return the commit from which a package was installed (PEP 610); None of any other installation."""
+def installed_from(module: str, file: Path) -> str | None:
+    """Return the commit from which a package was installed (PEP 610) that lies where ``file`` does; None of any other installation."""
     with suppress(PackageNotFoundError, ValueError, AttributeError):
-        origin = json.loads(distribution(module.replace(".", "-")).read_text("direct_url.json") or "{}")
+        installed = distribution(module.replace(".", "-"))
+        if not file.is_relative_to(Path(str(installed.locate_file(""))).resolve()):
+            return None
+        origin = json.loads(installed.read_text("direct_url.json") or "{}")
         commit = origin.get("vcs_info", {}).get("commit_id")
         return commit if isinstance(commit, str) and HASH.fullmatch(commit) else None
     return None

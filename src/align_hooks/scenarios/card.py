@@ -30,6 +30,7 @@ from align_hooks.process import storage
 from align_hooks.record.format import layout
 from align_hooks.record.format.digests import LENGTH, xxh3, xxh3_of_pieces
 from align_hooks.record.reader import Run
+from align_hooks.settings import PREFIX
 
 FORMAT = 1
 HEAD = """\
@@ -43,10 +44,13 @@ NAME = re.compile(r"[^A-Za-z0-9_-]+")
 VERIFIED = "verified"
 ATTACHED = " align-hooks run -- "
 """What stands between the settings of a line and the command that trains."""
+READING = {f"{PREFIX}{name}" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER")}
+"""Settings that name a run."""
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
 Digests: TypeAlias = dict[str, str]
 
 
-class StageCard(Struct, frozen=True, omit_defaults=True):
+class StageCard(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How a stage of the comparison came out."""
 
     status: str
@@ -63,7 +67,7 @@ class StageCard(Struct, frozen=True, omit_defaults=True):
     """Largest error of the reference's repeats in the same number; None where it was not measured."""
 
 
-class RunCard(Struct, frozen=True):
+class RunCard(Struct, frozen=True, forbid_unknown_fields=True):
     """One run: what trained it, and its record's digests."""
 
     path: str
@@ -82,7 +86,7 @@ class RunCard(Struct, frozen=True):
     """Part of the record to its digest. These files hold the digests of all others."""
 
 
-class ItemCard(Struct, frozen=True):
+class ItemCard(Struct, frozen=True, forbid_unknown_fields=True):
     """What one pair of runs shows."""
 
     status: str
@@ -105,7 +109,7 @@ class ItemCard(Struct, frozen=True):
     """Runs of the reference on which limits were measured, by a number."""
 
 
-class Card(Struct, frozen=True):
+class Card(Struct, frozen=True, forbid_unknown_fields=True):
     """The file."""
 
     format: int
@@ -126,12 +130,16 @@ def item_of(result: ComparisonResult, runs: Sequence[Run], date: str) -> ItemCar
         shows = f"{result.verdict.text}: {rendered(result.headline)}"
         raise AlignHooksError(f"{runs[1].path} and {runs[0].path} are not shown to agree: {shows}; a card holds what agrees")
     reference, candidate, *repeats = (run_card(run) for run in runs)
-    roles, places = [Side.REFERENCE, Side.CANDIDATE, *(Side.REFERENCE for _ in repeats)], [str(run.path) for run in runs]
+    paths = [str(run.path) for run in runs]
+    if len({*paths}) < len(paths):
+        raise AlignHooksError("a run is named twice; name each once")
+    roles = [Side.REFERENCE, Side.CANDIDATE, *(Side.REFERENCE for _ in repeats)]
     # a record may have been moved since another run read it
     moved = {absolute(str(run.facts.settings.get("run")), run.facts.directory): run.path for run in runs}
-    lines = [(rendered(trained_again(side, run)), run.facts.directory) for side, run in zip(roles, runs, strict=True)]
-    trained = [at_places(line, moved, directory) for line, directory in lines]
-    compare = shlex.join(["align-hooks", "compare", *places[:2], *(word for place in places[2:] for word in ("--noise", place))])
+    trained = [
+        at_places(rendered(trained_again(side, run)), run.path, moved, run.facts.directory) for side, run in zip(roles, runs, strict=True)
+    ]
+    compare = shlex.join(["align-hooks", "compare", *paths[:2], *(word for path in paths[2:] for word in ("--noise", path))])
     return ItemCard(
         status=VERIFIED,
         precision=candidate.precision,
@@ -153,16 +161,28 @@ def absolute(path: str, directory: str | None) -> str:
     return os.path.normpath(Path(directory or Path.cwd(), path))
 
 
-def at_places(line: str, places: Mapping[str, Path], directory: str | None = None) -> str:
-    """Return a line of :func:`trained_again` whose settings name each run of ``places``, by its absolute path, at its new place."""
+def at_places(line: str, own: Path, places: Mapping[str, Path], directory: str | None = None) -> str:
+    """Return a line of :func:`trained_again` that records at ``own``, and reads each run of ``places``, by its absolute path, at its new
+    place; raises RecordError for a line of another form."""
     variables, sign, training = line.partition(ATTACHED)
-    words = []
-    for word in shlex.split(variables):
-        name, _, value = word.partition("=")
-        path, at, steps = value.rpartition("@") if "@" in value else (value, "", "")
-        new = places.get(absolute(path, directory))
-        words.append(f"{name}={shlex.quote(value if new is None else f'{new}{at}{steps}')}")
-    return f"{' '.join(words)}{sign}{training}"
+    try:
+        pairs = [word.partition("=")[::2] for word in shlex.split(variables)]
+    except ValueError:  # an open quotation
+        pairs = []
+    if f"{PREFIX}RUN" not in dict(pairs) or not sign or "\0" in line:
+        raise RecordError(f"no line of certify: {line!r}")
+    read = {name: moved(value, places, directory) for name, value in pairs if name in READING}
+    named = {**dict(pairs), **read, f"{PREFIX}RUN": str(own)}
+    return f"{' '.join(f'{name}={shlex.quote(value)}' for name, value in named.items())}{sign}{training}"
+
+
+def moved(value: str, places: Mapping[str, Path], directory: str | None) -> str:
+    """Return a run, with its steps behind an ``@`` or without, at its new place."""
+    path, at, steps = value.rpartition("@")
+    for place, rest in ((value, ""), (path, f"{at}{steps}")):
+        if place and (new := places.get(absolute(place, directory))) is not None:
+            return f"{new}{rest}"
+    return value
 
 
 def stage_card(result: StageResult, calibration: Mapping[str, Mapping[str, float]]) -> StageCard:
@@ -184,8 +204,8 @@ def quantity(finding: Finding) -> str:
 
 def run_card(run: Run) -> RunCard:
     """Return what trained a run, and its record's digests; raises RecordError for what is no record."""
-    if not run.facts.is_there or run.facts.converted is not None:
-        raise RecordError(f"{run.path} is no record of a training; a card is of two runs recorded with ALIGN_HOOKS_RUN")
+    if not run.facts.is_there or run.facts.converted is not None or run.facts.distilled is not None or storage.is_remote(run.path):
+        raise RecordError(f"{run.path} is no whole record on this machine; a card is of runs as ALIGN_HOOKS_RUN recorded them")
     facts = run.facts
     summary = side(run)
     return RunCard(
@@ -207,6 +227,7 @@ def run_card(run: Run) -> RunCard:
 def digests(run: Run) -> Digests:
     """Return the digests of a record's files that hold digests of all its other files: those of all ranks together."""
     files = {"facts": [layout.run_file(run.path)], "manifest": [layout.manifest(run.path, rank) for rank in run.manifests]}
+    files["causal_mask"] = [layout.causal_mask(run.path)]
     files |= {folder.replace("/", "_"): [layout.rows(run.path, folder, rank) for rank in run.manifests] for folder in layout.ROW_FOLDERS}
     there = {part: [path for path in paths if path.exists()] for part, paths in files.items()}
     return {part: xxh3_of_pieces(piece for path in paths for piece in pieces(path)) for part, paths in there.items() if paths}
@@ -231,7 +252,9 @@ def card_of(title: str, items: Mapping[str, ItemCard], runs: Sequence[Run]) -> C
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
     frameworks = dict.fromkeys(side.framework or "unknown" for item in items.values() for side in (item.reference, item.candidate))
     pairs = "one pair of runs agrees" if len(items) == 1 else f"{len(items)} pairs of runs agree"
-    summary = f"{pairs}, of {' and '.join(frameworks)}, each stage within the limit beside it"
+    stages = [stage.status for item in items.values() for stage in item.stages.values()]
+    compared = len(stages) - stages.count(Status.NOT_COMPARED.value)
+    summary = f"{pairs}, of {' and '.join(frameworks)}: {compared} of {len(stages)} stages compared, each within the limit beside it"
     built = {"architecture": architecture, "model_type": model.get("model_type")}
     return Card(FORMAT, title, summary, __version__, built, dict(items))
 
@@ -252,9 +275,18 @@ def read_card(text: str, name: str) -> Card:
     """Return the card that a text holds; raises RecordError for any other text."""
     values = plain_values(text, name)
     try:
+        if isinstance(values, dict):
+            values.pop(SEAL.strip(": "), None)
         card = msgspec.convert(values, Card, strict=True)
     except msgspec.ValidationError as error:
         raise RecordError(f"{name} is no card: {error}; certify writes one") from None
     if card.format != FORMAT:
         raise RecordError(f"{name} is a card of format {card.format}, and this version reads {FORMAT}")
+    for key, item in card.items.items():
+        sides = (item.reference, item.candidate, *item.repeats.values())
+        is_named = key and not NAME.search(key) and all(number.isascii() and number.isdigit() for number in item.repeats)
+        if not is_named or len({side.path for side in sides}) < len(sides) or not DATE.fullmatch(item.last_verified):
+            raise RecordError(f"{name} is no card: nothing that certify writes is items.{key}")
+    if not card.items:
+        raise RecordError(f"{name} is no card: it holds no item")
     return card

@@ -87,16 +87,18 @@ def _run(side: Side, run: Run, command: str, *, without_draws: bool = False) -> 
 
 def trained_again(side: Side, run: Run) -> Argument:
     """Return the line that trains a run as it was trained and recorded, at its own place."""
-    names = tuple(name for name in Settings().as_text() if name not in ("run", "run_exists", *REHEARSED))
-    return _run(side, run, f"{PREFIX}RUN={shlex.quote(str(run.path))} {variables(run, names)}".rstrip())
+    names = tuple(name for name in Settings().as_text() if name not in ("run", "run_exists"))
+    training = training_command(run, "") or message(TRAINING[side])
+    return message("command.run", variables=f"{PREFIX}RUN={shlex.quote(str(run.path))} {variables(run, names)}".rstrip(), training=training)
 
 
-def training_command(run: Run) -> str | None:
-    """Return the command that trained a run, for any directory; None where it is not on record or each host had its own."""
+def training_command(run: Run, here: str | None = None) -> str | None:
+    """Return the command that trained a run, from the directory ``here``, by default this one; None where it is not on record or each host
+    had its own."""
     command, directory = run.facts.command, run.facts.directory
     if command is None or len({manifest.launch.host for manifest in run.manifests.values()}) > 1:
         return None
-    return command if directory in (None, str(Path.cwd())) else f"env -C {shlex.quote(directory)} {command}"
+    return command if directory in (None, str(Path.cwd()) if here is None else here) else f"env -C {shlex.quote(directory)} {command}"
 
 
 def can_be_without_draws(run: Run) -> bool:
