@@ -18,8 +18,9 @@ from align_hooks.comparison.finding import Finding, Metric
 from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import FaultLocation, Status
+from align_hooks.comparison.stages.hyper_parameters import OF_OPTIMIZER
 from align_hooks.comparison.verdict import Verdict
-from align_hooks.messages import Message, Side, rendered
+from align_hooks.messages import Message, Side, as_data, rendered
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION, Z_LOSS
 from comparison.conftest import Compared, asking, stage
 from sharded import Grid, Model, write
@@ -245,7 +246,7 @@ def test_groups_of_the_same_settings_are_built_otherwise(
 ) -> None:
     """What the launcher says is at fault only where it says two things, or nothing is on record of it."""
     reference, candidate = (Synthetic(facts={"framework": "Megatron-LM", "arguments": dict(ARGUMENTS)}) for _ in range(2))
-    candidate.facts["arguments"] = None if changed is None else ARGUMENTS | changed
+    candidate.facts["arguments"] = None if changed is None else ARGUMENTS | {"micro_batch_size": "4"} | changed
     candidate.optimizer = deepcopy(candidate.optimizer)
     candidate.optimizer["groups"][0]["learning_rate"] = 5e-4
     candidate.train()
@@ -283,3 +284,50 @@ def test_a_term_that_agreed_before_on_equal_weights_carries_something_over(
     found = compared(runs[1], against=runs[0])
     assert (found.first.name, found.blame.place) == ("loss terms", place)
     assert ("step_leaves" in found.blame.causes) == (place == "state")
+
+
+@pytest.mark.parametrize(
+    ("name", "decides"),
+    [
+        *(
+            (name, True)
+            for name in ("lr", "decoupled_lr", "head_lr_mult", "use_mup", "lion_beta1", "adam_eps", "muon_momentum", "weight_decay")
+        ),
+        *((name, True) for name in ("optimizer", "start_weight_decay", "untie_embeddings_and_output_weights", "freeze_all_layers")),
+        *((name, True) for name in ("optimizer.type", "optimizer.layer_decay", "lr_schedule.learning_rate")),
+        *((name, False) for name in ("micro_batch_size", "cuda_graph_warmup_steps", "moe_input_jitter_eps", "use_distributed_optimizer")),
+        *((name, False) for name in ("norm_epsilon", "overlap_param_gather_with_optimizer_step", "model.model_config.rms_norm_eps")),
+    ],
+)
+def test_which_arguments_make_parameter_groups(name: str, decides: bool) -> None:
+    assert bool(OF_OPTIMIZER.search(name)) is decides
+
+
+def test_a_setting_of_all_parameters_is_no_matter_of_groups(compared: Compared) -> None:
+    reference, candidate = (Synthetic(facts={"framework": "Megatron-LM", "arguments": dict(ARGUMENTS)}) for _ in range(2))
+    candidate.optimizer = deepcopy(candidate.optimizer) | {"clip_grad": 0.5}
+    assert compared(candidate, against=reference).blame.place == "configuration"
+
+
+def test_a_bias_that_is_furthest_off_among_others_did_not_move_alone(compared: Compared) -> None:
+    """Of many tensors beyond their limits a stage keeps the worst."""
+    bias = "model.layers.0.mlp.gate.e_score_correction_bias"
+    runs = [Synthetic(shapes={**SHAPES, bias: (4,)}, side=side) for side in ("torch", "ms")]
+    for run, step in zip(runs, (1e-3, 1.4e-3), strict=True):
+        for at in run.weights:
+            run.weights[at][bias] = np.full(4, at * step, np.float32)
+    for at in range(1, STEPS + 1):
+        for name in SHAPES:
+            runs[1].weights[at][name] = runs[1].weights[at][name] * np.float32(1.01)
+    assert "training_state.bias_moved" not in str(as_data(stage(compared(runs[1], against=runs[0]), "free-running steps").summary))
+
+
+def test_a_term_just_within_its_limit_agreed_with_no_certainty(compared: Compared) -> None:
+    runs = [Synthetic() for _ in range(2)]
+    for run in runs:
+        for row in run.rows:
+            row |= {"terms": {AUXILIARY: 0.02}, "learning_rate": 0.0}
+        run.weights = dict.fromkeys(range(STEPS + 1), run.weights[0])
+    for row, part in zip(runs[1].rows, (0.9, 1.5, 1.5), strict=True):
+        row["terms"] = {AUXILIARY: 0.02 * (1 + 1e-5 * part)}
+    assert compared(runs[1], against=runs[0]).blame.place == "reduced gradients"

@@ -14,6 +14,11 @@ from align_hooks.process import processor
 ONE, OTHER = "1" * 40, "2" * 40
 
 
+def indexed(*names: str) -> str:
+    """An index of version 2, as far as names go: behind each entry's flags, which end in the length of its name."""
+    return "DIRC" + "".join(f"{chr(0)}{chr(len(name))}{name}{chr(0)}" for name in names)
+
+
 def repository(where: Path, **files: str) -> Path:
     """A repository's folder with these files; a dot in the name of a file is a slash of its path."""
     for name, content in files.items():
@@ -53,17 +58,17 @@ def test_a_worktree_has_its_own_head_and_the_refs_of_its_repository(tmp_path: Pa
 @pytest.mark.parametrize(("package", "parts"), [("megatron/core", 2), ("mindspeed", 1), ("src/hyper_parallel", 1)])
 def test_a_package_of_a_checkout(package: str, parts: int, tmp_path: Path) -> None:
     file = tmp_path / "checkout" / package / "__init__.py"
-    repository(tmp_path / "checkout", HEAD=ONE, index=f"DIRC {package}/__init__.py 0")
+    repository(tmp_path / "checkout", HEAD=ONE, index=indexed(f"{package}/__init__.py"))
     assert checked_out(file, parts) == ONE
     # a repository that does not have the file is another's: a home directory, or the one around an environment
-    repository(tmp_path / "checkout", index="DIRC README.md 0")
+    repository(tmp_path / "checkout", index=indexed("README.md", f"vendor/{package}/__init__.py"))
     assert checked_out(file, parts) is None
-    repository(tmp_path, HEAD=OTHER, index="DIRC lib/site-packages/megatron/core/__init__.py 0")
+    repository(tmp_path, HEAD=OTHER, index=indexed("lib/site-packages/megatron/core/__init__.py"))
     assert checked_out(tmp_path / "lib" / "site-packages" / "megatron" / "core" / "__init__.py", 2) is None
 
 
 def test_a_broken_repository_is_no_other_one(tmp_path: Path) -> None:
-    repository(tmp_path, HEAD=OTHER, index="DIRC src/mindspeed/__init__.py 0")
+    repository(tmp_path, HEAD=OTHER, index=indexed("src/mindspeed/__init__.py"))
     (tmp_path / "src" / "mindspeed").mkdir(parents=True)
     (tmp_path / "src" / ".git").write_text("gitdir: nowhere")
     assert checked_out(tmp_path / "src" / "mindspeed" / "__init__.py", 1) is None

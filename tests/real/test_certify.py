@@ -54,4 +54,5 @@ def test_a_card_is_made_again_by_the_frameworks(real_corpus: Path, tmp_path: Pat
     card.write_text(edited, encoding="utf-8")
     assert run(*words).returncode == 1
     sides = {"reference.versions.megatron-core", "reference.device", "candidate.device"}
-    assert {each["place"] for each in json.loads(said.read_text())["departures"]} == {f"items.{candidate.name}.{side}" for side in sides}
+    places = {"digest", *(f"items.{candidate.name}.{side}" for side in sides)}
+    assert {each["place"] for each in json.loads(said.read_text())["departures"]} == places

@@ -21,7 +21,7 @@ from align_hooks.report import card as report
 from align_hooks.report.blocks import Code, Paragraph
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.json import encoded
-from align_hooks.scenarios.card import NAME, Card, ItemCard, card_of, is_sealed, item_of, read_card, text_of
+from align_hooks.scenarios.card import NOT_IN_A_NAME, Card, ItemCard, card_of, is_sealed, item_of, model_of, read_card, text_of
 from align_hooks.scenarios.recheck import Departure, Held, against_records, against_trainings
 
 MOST = 1 << 24
@@ -52,6 +52,8 @@ def certify(
     """
     _, json = report_files(None, json)
     if verify is not None:
+        if (reference, card, item, title, noise) != (None,) * 5:
+            raise AlignHooksError("--verify takes a card alone, with --again or without; leave the runs and --card out")
         check(verify, again, minutes * 60, json)
     if reference is None or candidate is None or card is None:
         raise AlignHooksError("certify needs two runs and --card FILE, or --verify CARD")
@@ -69,7 +71,7 @@ def certify(
         if wrong := [problem for run in runs for problem in verified(run, say).wrong]:
             raise RecordError(f"{rendered(wrong[0].message)}; record it again")
         made = item_of(compare(*runs[:2], noise=runs[2:], progress=say), runs, f"{datetime.now(timezone.utc):%Y-%m-%d}")
-        whole = with_item(file, NAME.sub("_", item or runs[1].path.name), made, title, runs)
+        whole = with_item(file, NOT_IN_A_NAME.sub("_", item or runs[1].path.name), made, title, runs)
     text = text_of(whole)
     read_card(text, str(file))  # what is written can be read
     print_document(report.document(whole), output())
@@ -80,7 +82,7 @@ def certify(
 def with_item(file: Path, name: str, made: ItemCard, title: str | None, runs: Sequence[Run]) -> Card:
     """Return the card of a file with one more item, or a new one; raises AlignHooksError where the file holds anything else."""
     if not file.exists():
-        return card_of(title or file.stem, {name: made}, runs)
+        return card_of(title or file.stem, {name: made}, model_of(runs))
     text = read_own(file)
     earlier = read_card(text, str(file))
     if not is_sealed(text):
@@ -88,10 +90,9 @@ def with_item(file: Path, name: str, made: ItemCard, title: str | None, runs: Se
     known = earlier.items.get(name)
     if known is not None and (known.reference.path, known.candidate.path) != (made.reference.path, made.candidate.path):
         raise AlignHooksError(f"{file} has an item {name} of other runs; give this one a name with --item")
-    whole = card_of(title or earlier.title, {**earlier.items, name: made}, runs)
-    if whole.model != earlier.model:
+    if earlier.model != (model := model_of(runs)):
         raise AlignHooksError(f"{file} is of another model ({earlier.model}); name another --card")
-    return whole
+    return card_of(title or earlier.title, {**earlier.items, name: made}, model)
 
 
 def read_own(file: Path) -> str:
@@ -108,11 +109,16 @@ def check(file: Path, folder: Path | None, seconds: float, json: Path | None) ->
     card, found, console = read_card(text, str(file)), list[Departure](), output()
     with speaking(ENGLISH):
         events = against_records(card, text) if folder is None else against_trainings(card, text, place_of(folder), seconds)
-        for event in events:
-            if isinstance(event, Departure):
-                found.append(event)
-            else:
-                print_blocks([Code([event]) if isinstance(event, str) else Paragraph(event)], console)
+        try:
+            for event in events:
+                if isinstance(event, Departure):
+                    found.append(event)
+                else:
+                    print_blocks([Code([event]) if isinstance(event, str) else Paragraph(event)], console)
+        except RecordError:
+            if found:  # which hold whatever fails behind them
+                print_document(report.checked(card.title, len(card.items), found), console)
+            raise
     print_document(report.checked(card.title, len(card.items), found), console)
     outcome = Held.BROKEN if found else Held.HOLDS
     about = {"format": 1, "align_hooks": __version__, "card": str(file), "outcome": outcome.text, "exit_code": outcome.exit_code}

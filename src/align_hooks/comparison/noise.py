@@ -58,13 +58,13 @@ class Noise:
     @cached_property
     def problem(self) -> Message | None:
         """Return which run is no repeat, and why; None where all are."""
-        sides, ids = [side.path.resolve() for side in self.pair.runs], [side.facts.run_id for side in self.pair.runs]
-        for index, run in enumerate(self.repeats):
-            why = why_no_repeat(self.pair.reference, run, self.pair.limits.eps)
-            is_known = run.facts.run_id is not None and run.facts.run_id in (*ids, *(each.facts.run_id for each in self.repeats[:index]))
-            why = message("noise.compared_itself") if run.path.resolve() in sides or is_known else why
+        sides, known = [side.path.resolve() for side in self.pair.runs], {side.facts.run_id for side in self.pair.runs} - {None}
+        for run in self.repeats:
+            is_known = run.path.resolve() in sides or run.facts.run_id in known
+            why = message("noise.compared_itself") if is_known else why_no_repeat(self.pair.reference, run, self.pair.limits.eps)
             if why is not None:
                 return message("noise.no_repeat", path=str(run.path), reference=str(self.pair.reference.path), why=why)
+            known |= {run.facts.run_id} - {None}
         return None
 
     def limit(self, kind: str, step: int, name: str, default: float) -> float:

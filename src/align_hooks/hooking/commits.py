@@ -34,8 +34,9 @@ def checked_out(file: Path, depth: int) -> str | None:
     for place in (folder, *([folder.parent] if folder.name in ("src", "python") else [])):
         if (place / ".git").exists():
             with suppress(OSError, ValueError):
-                git = folder_of(place / ".git")
-                return head(git) if file.relative_to(place).as_posix().encode() in (git / "index").read_bytes() else None
+                git, name = folder_of(place / ".git"), file.relative_to(place).as_posix().encode()
+                entry = len(name).to_bytes(2, "big") + name + b"\0"  # of an index of version 2 or 3; others are not read
+                return head(git) if entry in (git / "index").read_bytes() else None
             return None
     return None
 

@@ -68,18 +68,8 @@ class HookTable:
 
     def _hook(self, name: str, asked: str, versions: str, point: str, handler: str, marks: str, variant: str, why: str) -> Hook:
         trigger, _, targets = point.partition(":")
-        given = dict(mark.partition("=")[::2] for mark in marks.split())
-        return Hook(
-            name,
-            self.asked[asked],
-            *self.versions[versions],
-            trigger,
-            f"align_hooks.{self.file.parent.name}.{handler or f'hooks.{name}:wrap'}",
-            why,
-            tuple(filter(None, targets.split(","))),
-            must_fire="optional" not in given,
-            variant=variant,
-            only_a_name="only_a_name" in given,
-            behind=given.get("behind", ""),
-            in_step="in_step" in given,
-        )
+        path = f"align_hooks.{self.file.parent.name}.{handler or f'hooks.{name}:wrap'}"
+        marked: Any = {mark: value or True for mark, _, value in (word.partition("=") for word in marks.split())}
+        must_fire = not marked.pop("optional", False)
+        of = self.versions[versions]
+        return Hook(name, self.asked[asked], *of, trigger, path, why, tuple(filter(None, targets.split(","))), must_fire, variant, **marked)

@@ -12,8 +12,8 @@ MINDSPORE = ">=2.4,!=2.5.*,!=2.8.*,<2.11"
 """Versions on which ``tests/matrix/mindformers.py`` ran the hooks, pair by pair, and :data:`FROM_SOURCE`. Only betas of MindFormers 1.4
 need MindSpore 2.5 or 2.8. MindFormers 2.0, which followed 1.9, imports hyper-parallel, which the package index lacks: the slow tests run
 it with :mod:`.pynative.hyper_parallel` in its place."""
-GRAPH, PYNATIVE_TRAINER = "static graph", "PyNative"
-"""MindFormers' trainers."""
+PYNATIVE_TRAINER = "PyNative"
+"""MindFormers' trainer beside that of its static graph."""
 PYNATIVE_VERSIONS = ">=2.0,<2.2"
 """Versions of MindFormers whose PyNative trainer was recorded."""
 FROM_SOURCE = ("2.4", "2.6")
@@ -27,10 +27,6 @@ def training(settings: Settings) -> bool:
     return any(source is not None for source in replayed) or settings.run is not None or bool(settings.steps(LOCAL_NORMS))
 
 
-def _batches(settings: Settings) -> bool:
-    return bool(settings.steps(BATCHES))
-
-
 TABLE = HookTable(
     Path(__file__).parent / "hooks.txt",
     {
@@ -38,7 +34,7 @@ TABLE = HookTable(
         "rehearsing": lambda settings: settings.device == "cpu",
         "training": training,
         "building": lambda settings: training(settings) or settings.device is not None,
-        "batches": _batches,
+        "batches": lambda settings: bool(settings.steps(BATCHES)),
     },
     {"mindformers": ("mindformers", MINDFORMERS), "pynative": ("mindformers", PYNATIVE_VERSIONS), "mindspore": ("mindspore", MINDSPORE)},
 )

@@ -14,9 +14,8 @@ NAMED = ("model name", "cpu model", "Model")
 def processor() -> str:
     """Return the processor's name, else its architecture, such as ``aarch64``."""
     with suppress(OSError):
-        pairs = (line.partition(":") for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines())
-        known = {key.strip(): name.strip() for key, _, name in pairs}
-        named = next((known[key] for key in NAMED if known.get(key)), None)
-        if named is not None:
-            return named
+        for line in CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, name = line.partition(":")
+            if key.strip() in NAMED and name.strip():
+                return name.strip()
     return platform.machine()

@@ -50,7 +50,7 @@ def described(run: RunCard) -> Argument:
         device=run.device or message("card.nothing"),
         precision=run.precision,
         ranks=run.ranks,
-        layout=layout,
+        layout=f" {layout}" if layout else "",
         steps=run.steps,
     )
 
@@ -69,9 +69,9 @@ def checked(title: str, items: int, found: Sequence[Departure]) -> Document:
     """Return what a check of a card found."""
     if not found:
         return Document(Held.HOLDS, message("card.holds", items=items), [], title=title)
-    heads = [message(f"card.{head}") for head in ("place", "was", "is")]
-    table = Table(heads, [[each.place, each.was, each.is_] for each in found], is_fitted=True)
+    heads = [message(f"card.{head}") for head in ("place", "was", "now")]
+    table = Table(heads, [[each.place, each.was, each.now] for each in found], is_fitted=True)
     return Document(Held.BROKEN, message("card.broken", count=len(found)), [table], title=title)
 
 
-JSON: Shapes = {Departure: Shape("place was! now=is_!")}
+JSON: Shapes = {Departure: Shape("place was! now!")}

@@ -38,8 +38,8 @@ from align_hooks.report.findings import describe, shown, times, values, worst
 from align_hooks.report.identity import layout
 from align_hooks.report.to_change import can_be_changed
 
-BRIEF = 4000
-"""The most bytes of a brief report."""
+BRIEF = 3500
+"""The most bytes of a brief report's words; line breaks and indents come to less than 500 more."""
 BROKEN = (Status.INCOMPLETE, Status.NOT_COMPARABLE)
 """Statuses of stages whose reason a reader needs."""
 SHOWN, TENSORS, SETTINGS, KINDS, NOTES = 3, 3, 8, 12, 5
@@ -49,12 +49,13 @@ SHOWN, TENSORS, SETTINGS, KINDS, NOTES = 3, 3, 8, 12, 5
 def document(comparison: ComparisonResult, *, brief: bool = False, drifts: Sequence[SignedDrift] = (), command: str = "") -> Document:
     """Return a comparison; Markdown shows ``drifts`` and the ``command`` of the report.
 
-    A ``brief`` one has ids in the place of stages, and at most :data:`BRIEF` bytes: commands that are longer are left out whole.
+    A ``brief`` one has ids in the place of stages, and lacks its commands where it would have more than :data:`BRIEF` bytes with them.
     """
     if brief:
         blocks = [*conclusion(comparison), ids(comparison)]
-        if sum(len(rendered(line).encode()) + STEP for block in of_text(Medium.TERMINAL, blocks) for line in texts(block)) > BRIEF:
-            words, *commands = parts_of(comparison.next)
+        words, *commands = parts_of(comparison.next)
+        lines = [comparison.headline, *(line for block in of_text(Medium.TERMINAL, blocks) for line in texts(block))]
+        if commands and sum(len(rendered(line).encode()) for line in lines) > BRIEF:
             left_out = message("terminal.commands_left_out", count=len(commands))
             blocks = [*conclusion(replace(comparison, next=sentences(words, left_out))), ids(comparison)]
     else:
@@ -87,11 +88,9 @@ def ids(comparison: ComparisonResult) -> Code:
 
 def evidence(finding: Finding) -> str:
     """Return a finding for programs: quantity, name and step, the error and its limit, as far as they are known."""
-    numbers = {"error": finding.error, "limit": finding.limit}
-    facts = [finding.quantity, finding.name, None if finding.step is None else f"step {finding.step}"]
-    return " ".join(
-        [*(str(fact) for fact in facts if fact), *(f"{key} {value:.3g}" for key, value in numbers.items() if value is not None)]
-    )
+    numbers = (("step", finding.step), ("error", finding.error), ("limit", finding.limit))
+    known = [f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in numbers if value is not None]
+    return " ".join(filter(None, (str(finding.quantity or ""), finding.name, *known)))
 
 
 # ---- what differs, where, and what to do

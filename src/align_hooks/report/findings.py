@@ -68,9 +68,8 @@ def describe(finding: Finding) -> Argument:
 
 def is_scaled(finding: Finding) -> bool:
     """Return whether a factor is all that a tensor beyond its limit is off by."""
-    if finding.scale is None or finding.direction is None or finding.error is None or finding.limit_ratio <= 1:
-        return False
-    return finding.scale != 0 and finding.direction <= SCALED * finding.error
+    is_known = bool(finding.scale) and finding.direction is not None and finding.error is not None
+    return is_known and finding.limit_ratio > 1 and (finding.direction or 0.0) <= SCALED * (finding.error or 0.0)
 
 
 def two_digits(number: float) -> float:

@@ -20,15 +20,15 @@ from msgspec import Struct
 from align_hooks._version import __version__
 from align_hooks.comparison.curves import side
 from align_hooks.comparison.diagnosis.commands import trained_again
-from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.stage_result import StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
+from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_files import plain_values, yaml_text
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import Side, rendered
 from align_hooks.process import storage
 from align_hooks.record.format import layout
-from align_hooks.record.format.digests import LENGTH, xxh3, xxh3_of_pieces
+from align_hooks.record.format.digests import xxh3, xxh3_of_pieces
 from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
 
@@ -39,12 +39,11 @@ HEAD = """\
 #   align-hooks certify --verify CARD --again FOLDER
 """
 SEAL = "digest: "
-NAME = re.compile(r"[^A-Za-z0-9_-]+")
-"""What no item's name holds."""
-VERIFIED = "verified"
+NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+VERIFIED, JUDGED = "verified", {True: "passed", False: "failed"}
 ATTACHED = " align-hooks run -- "
 """What stands between the settings of a line and the command that trains."""
-READING = {f"{PREFIX}{name}" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER")}
+SOURCES = {f"{PREFIX}{name}" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER")}
 """Settings that name a run."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 Digests: TypeAlias = dict[str, str]
@@ -99,7 +98,7 @@ class ItemCard(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: dict[str, float]
     """Losses by name; of ``reference_*`` the reference's, else the candidate's."""
     acceptance: dict[str, str]
-    """Criterion of the guide's acceptance standard to the measured value, of those that passed."""
+    """Criterion of the guide's acceptance standard to whether it passed, and the measured value; of those that were judged."""
     notes: list[str]
     """What was not tried, and where limits are from."""
     stages: dict[str, StageCard]
@@ -135,9 +134,9 @@ def item_of(result: ComparisonResult, runs: Sequence[Run], date: str) -> ItemCar
         raise AlignHooksError("a run is named twice; name each once")
     roles = [Side.REFERENCE, Side.CANDIDATE, *(Side.REFERENCE for _ in repeats)]
     # a record may have been moved since another run read it
-    moved = {absolute(str(run.facts.settings.get("run")), run.facts.directory): run.path for run in runs}
+    places = {absolute(str(run.facts.settings.get("run")), run.facts.directory): run.path for run in runs}
     trained = [
-        at_places(rendered(trained_again(side, run)), run.path, moved, run.facts.directory) for side, run in zip(roles, runs, strict=True)
+        at_places(rendered(trained_again(role, run)), run.path, places, run.facts.directory) for role, run in zip(roles, runs, strict=True)
     ]
     compare = shlex.join(["align-hooks", "compare", *paths[:2], *(word for path in paths[2:] for word in ("--noise", path))])
     return ItemCard(
@@ -147,7 +146,7 @@ def item_of(result: ComparisonResult, runs: Sequence[Run], date: str) -> ItemCar
         last_verified=date,
         expected_result=f"{result.verdict.text}: {rendered(result.headline)}",
         metrics={**losses(runs[1], ""), **losses(runs[0], "reference_")},
-        acceptance={each.name: rendered(each.value) for each in result.acceptance if each.passed},
+        acceptance={each.name: f"{JUDGED[each.passed]}: {rendered(each.value)}" for each in result.acceptance if each.passed is not None},
         notes=[rendered(note) for note in result.notes],
         stages={stage.stage.id: stage_card(stage, result.calibration) for stage in result.stages},
         reference=reference,
@@ -169,9 +168,9 @@ def at_places(line: str, own: Path, places: Mapping[str, Path], directory: str |
         pairs = [word.partition("=")[::2] for word in shlex.split(variables)]
     except ValueError:  # an open quotation
         pairs = []
-    if f"{PREFIX}RUN" not in dict(pairs) or not sign or "\0" in line:
+    if f"{PREFIX}RUN" not in dict(pairs) or not all(name.startswith(PREFIX) for name, _ in pairs) or not sign or "\0" in line:
         raise RecordError(f"no line of certify: {line!r}")
-    read = {name: moved(value, places, directory) for name, value in pairs if name in READING}
+    read = {name: moved(value, places, directory) for name, value in pairs if name in SOURCES}
     named = {**dict(pairs), **read, f"{PREFIX}RUN": str(own)}
     return f"{' '.join(f'{name}={shlex.quote(value)}' for name, value in named.items())}{sign}{training}"
 
@@ -192,14 +191,11 @@ def stage_card(result: StageResult, calibration: Mapping[str, Mapping[str, float
     if not known:
         return StageCard(status, compared)
     worst = max(known, key=lambda finding: (finding.limit_ratio, finding.error))
-    noise = calibration.get(f"{quantity(worst)} of step {worst.step}", {}).get(worst.name)
-    name = worst.name or quantity(worst)
+    quantity = str(worst.quantity or "")
+    measured = next((found for kind in (quantity, result.stage.id) if (found := calibration.get(f"{kind} of step {worst.step}"))), {})
+    noise = measured.get(worst.name) if worst.name else max(measured.values(), default=None)
+    name = worst.name or quantity
     return StageCard(status, compared, name, worst.step, worst.error, worst.limit, worst.unit.value, noise)
-
-
-def quantity(finding: Finding) -> str:
-    """Return the name of the quantity that a finding is of."""
-    return str(finding.quantity or "")
 
 
 def run_card(run: Run) -> RunCard:
@@ -225,18 +221,12 @@ def run_card(run: Run) -> RunCard:
 
 
 def digests(run: Run) -> Digests:
-    """Return the digests of a record's files that hold digests of all its other files: those of all ranks together."""
+    """Return part to digest of run.json, manifests, rows and mask, which hold the digests of all else; ranks are digested together."""
     files = {"facts": [layout.run_file(run.path)], "manifest": [layout.manifest(run.path, rank) for rank in run.manifests]}
     files["causal_mask"] = [layout.causal_mask(run.path)]
     files |= {folder.replace("/", "_"): [layout.rows(run.path, folder, rank) for rank in run.manifests] for folder in layout.ROW_FOLDERS}
     there = {part: [path for path in paths if path.exists()] for part, paths in files.items()}
-    return {part: xxh3_of_pieces(piece for path in paths for piece in pieces(path)) for part, paths in there.items() if paths}
-
-
-def pieces(path: Path) -> Sequence[bytes]:
-    """Return the content of a file of rows, which is small beside tensors, in pieces."""
-    with storage.opened(path) as file:
-        return [bytes(piece) for piece in file.blocks(0, file.size, storage.PIECE)]
+    return {part: xxh3_of_pieces(path.read_bytes() for path in paths) for part, paths in there.items() if paths}
 
 
 def losses(run: Run, prefix: str) -> dict[str, float]:
@@ -245,18 +235,22 @@ def losses(run: Run, prefix: str) -> dict[str, float]:
     return {f"{prefix}initial_loss": known[0], f"{prefix}final_loss": known[-1]} if known else {}
 
 
-def card_of(title: str, items: Mapping[str, ItemCard], runs: Sequence[Run]) -> Card:
-    """Return the card of some items; ``runs`` are those of any of them."""
-    model = next((run.facts.model for run in runs if run.facts.model), {})
-    architectures = model.get("architectures")
-    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
+def card_of(title: str, items: Mapping[str, ItemCard], model: Mapping[str, object]) -> Card:
+    """Return the card of some items of a model."""
     frameworks = dict.fromkeys(side.framework or "unknown" for item in items.values() for side in (item.reference, item.candidate))
     pairs = "one pair of runs agrees" if len(items) == 1 else f"{len(items)} pairs of runs agree"
     stages = [stage.status for item in items.values() for stage in item.stages.values()]
     compared = len(stages) - stages.count(Status.NOT_COMPARED.value)
-    summary = f"{pairs}, of {' and '.join(frameworks)}: {compared} of {len(stages)} stages compared, each within the limit beside it"
-    built = {"architecture": architecture, "model_type": model.get("model_type")}
-    return Card(FORMAT, title, summary, __version__, built, dict(items))
+    summary = f"{pairs}, of {' and '.join(frameworks)}: {compared} of {len(stages)} stages were compared, and none differs"
+    return Card(FORMAT, title, summary, __version__, dict(model), dict(items))
+
+
+def model_of(runs: Sequence[Run]) -> dict[str, object]:
+    """Return the model of some runs as the first that knows it built it; None for what is not known."""
+    model = next((run.facts.model for run in runs if run.facts.model), {})
+    architectures = model.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
+    return {"architecture": architecture, "model_type": model.get("model_type")}
 
 
 def text_of(card: Card) -> str:
@@ -267,26 +261,31 @@ def text_of(card: Card) -> str:
 
 def is_sealed(text: str) -> bool:
     """Return whether a card's text is as it was written."""
-    body, _, digest = text.rpartition(SEAL)
-    return digest.strip() == xxh3(body.encode()) and len(digest.strip()) == LENGTH
+    body = text.rpartition(SEAL)[0]
+    return text == f"{body}{SEAL}{xxh3(body.encode())}\n"
 
 
 def read_card(text: str, name: str) -> Card:
     """Return the card that a text holds; raises RecordError for any other text."""
-    values = plain_values(text, name)
     try:
+        values = plain_values(text, name)
         if isinstance(values, dict):
             values.pop(SEAL.strip(": "), None)
         card = msgspec.convert(values, Card, strict=True)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ConfigurationError) as error:
         raise RecordError(f"{name} is no card: {error}; certify writes one") from None
     if card.format != FORMAT:
         raise RecordError(f"{name} is a card of format {card.format}, and this version reads {FORMAT}")
     for key, item in card.items.items():
-        sides = (item.reference, item.candidate, *item.repeats.values())
-        is_named = key and not NAME.search(key) and all(number.isascii() and number.isdigit() for number in item.repeats)
-        if not is_named or len({side.path for side in sides}) < len(sides) or not DATE.fullmatch(item.last_verified):
-            raise RecordError(f"{name} is no card: nothing that certify writes is items.{key}")
+        paths = [side.path for side in (item.reference, item.candidate, *item.repeats.values())]
+        named = key and not NOT_IN_A_NAME.search(key) and all(number.isascii() and number.isdigit() for number in item.repeats)
+        problems = {
+            "a name of letters, digits, - and _": not named,
+            "runs at places of their own": len({*paths}) < len(paths),
+            "a date": not DATE.fullmatch(item.last_verified),
+        }
+        if lacking := [what for what, is_lacking in problems.items() if is_lacking]:
+            raise RecordError(f"{name} is no card: items.{key} lacks {' and '.join(lacking)}")
     if not card.items:
         raise RecordError(f"{name} is no card: it holds no item")
     return card

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 
+from align_hooks._version import __version__
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import Judgement
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.process import storage
-from align_hooks.record.reader import Run, open_run
+from align_hooks.record.reader import open_run
 from align_hooks.record.verify import verify
-from align_hooks.scenarios.card import Card, ItemCard, absolute, at_places, card_of, is_sealed, item_of
+from align_hooks.scenarios.card import ATTACHED, Card, ItemCard, absolute, at_places, card_of, is_sealed, item_of, model_of
 from align_hooks.scenarios.climb import recorded_at
 from align_hooks.scenarios.trial import last_words, ran
 
@@ -34,28 +35,38 @@ class Departure:
     place: str
     """Dotted key in the card, or the path of a file."""
     was: Argument
-    is_: Argument
+    now: Argument
 
 
 def against_records(card: Card, text: str) -> Iterator[Departure]:
     """Yield what a card says otherwise than the records that it names, read to the last byte."""
     yield from seal(text)
     items: dict[str, ItemCard] = {}
-    first: list[Run] = []
+    model = card.model
     for name, item in card.items.items():
         try:
             runs = [open_run(storage.place_of(each.path)) for each in (item.reference, item.candidate, *item.repeats.values())]
             wrong = [(run.path / problem.place, problem.message) for run in runs for problem in verify(run).wrong]
             yield from (Departure(str(file), message("card.sealed"), words) for file, words in wrong)
             items[name] = item_of(compare(*runs[:2], noise=runs[2:]), runs, item.last_verified)
-            first = first or runs
+            model = model_of(runs)
         except (AlignHooksError, ValueError) as error:
             yield Departure(f"items.{name}", item.expected_result, str(error))
-    if len(items) == len(card.items):
-        yield from departures(flat(card), flat(card_of(card.title, items, first)))
-    else:
-        for name, made in items.items():
-            yield from departures(flat(card.items[name], f"items.{name}."), flat(made, f"items.{name}."))
+    was, now = flat(card), flat(card_of(card.title, {**card.items, **items}, model))
+    if card.align_hooks != __version__:  # whose words and limits may be others
+        was, now = (
+            {
+                key: value
+                for key, value in each.items()
+                if key.rpartition(".")[2] not in OF_A_VERSION and ".notes" not in key and ".acceptance" not in key
+            }
+            for each in (was, now)
+        )
+    yield from departures(was, now)
+
+
+OF_A_VERSION = ("align_hooks", "summary", "compared", "expected_result", "limit")
+"""Keys of what another version of align_hooks may say otherwise of the same records; notes and acceptance, lists of words, too."""
 
 
 def seal(text: str) -> Iterator[Departure]:
@@ -95,20 +106,28 @@ def against_trainings(card: Card, text: str, folder: Path, seconds: float) -> It
         except AlignHooksError as error:
             yield Departure(f"items.{name}", item.expected_result, str(error))
             continue
-        yield from departures(repeatable(item, card, name), repeatable(made, card_of("", {}, runs), name))
+        asked = [settings_of(at_places(line, place, places)) for place, line in zip(places.values(), item.commands, strict=False)]
+        found = [settings_of(line) for line in made.commands[: len(places)]]
+        yield from departures(flat(asked, f"items.{name}.commands."), flat(found, f"items.{name}.commands."))
+        yield from departures(repeatable(item, card.model, name), repeatable(made, model_of(runs), name))
         yield from moved_losses(name, item, made)
 
 
-def repeatable(item: ItemCard, card: Card, name: str) -> dict[str, object]:
+def settings_of(line: str) -> str:
+    """Return the settings of a line of the card, which the caller's environment, or a record that was there, may change."""
+    return line.partition(ATTACHED)[0]
+
+
+def repeatable(item: ItemCard, model: Mapping[str, object], name: str) -> dict[str, object]:
     """Return what two trainings of one command share, by key: what trained, and how each stage came out."""
     sides = {"reference": item.reference, "candidate": item.candidate, **{f"repeats.{key}": run for key, run in item.repeats.items()}}
-    facts = flat(card.model, "model.")
-    facts |= {f"items.{name}.{key}": getattr(item, key) for key in ("precision", "expected_result")}
+    facts = flat(model, "model.")
+    facts |= {f"items.{name}.precision": item.precision}
     facts |= {f"items.{name}.stages.{stage}.status": each.status for stage, each in item.stages.items()}
     for side, run in sides.items():
         own = {key: getattr(run, key) for key in run.__struct_fields__ if key not in ("path", "recorded", "digests")}
         facts |= flat(own, f"items.{name}.{side}.")
-    return facts
+    return {key: value for key, value in facts.items() if not key.endswith(".versions.align_hooks")}
 
 
 def moved_losses(name: str, item: ItemCard, again: ItemCard) -> Iterator[Departure]:
@@ -136,8 +155,8 @@ def shown(value: object) -> Argument:
 def flat(value: object, prefix: str = "") -> dict[str, object]:
     """Return the values of a card, or of a part of it, by dotted key."""
     table = msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
-    if isinstance(table, list):
+    if isinstance(table, list | tuple):
         table = {str(index): each for index, each in enumerate(table, 1)}
-    if not isinstance(table, dict):
+    if not isinstance(table, Mapping):
         return {prefix.removesuffix("."): table}
     return {key: each for name, inner in table.items() for key, each in flat(inner, f"{prefix}{name}.").items()}

@@ -91,7 +91,7 @@ class Solving:
             except Halt as halt:
                 ended = halt.result, halt.words
                 if fed is not None and halt.result is not Solved.WAITS:  # what was shown before it holds
-                    ended = Solved.OPEN, message("solve.only_fed", why=halt.words)
+                    ended = Solved.OPEN if halt.result is Solved.FAILED else halt.result, message("solve.only_fed", why=halt.words)
                 self.conclusion = Conclusion(*ended, fed or comparison, halt.lines)
                 return
             made.append(trial)
@@ -160,7 +160,8 @@ def by_itself(result: ComparisonResult) -> Conclusion:
     frameworks = {side.facts.framework for side in result.sides}
     is_usual = len(frameworks) > 1 and (result.blame is None or result.blame.place in FED)
     if result.verdict is not Verdict.DIVERGED or is_usual:
-        return Conclusion(Solved.AGREES, message("solve.only_fed", why=result.headline), result)
+        ended = Solved.AGREES if is_usual else Solved.OPEN
+        return Conclusion(ended, message("solve.only_fed", why=result.headline), result)
     if result.trial is not None and result.trial.decides is not None:  # it was made already, and agreed
         return Conclusion(Solved.NAMED, message("solve.decided", what=result.trial.decides), replace(result, next=None))
     return Conclusion(Solved.NAMED, message("solve.only_by_itself"), result)

@@ -37,7 +37,7 @@ PATIENCE, SLACK = 3, 600
 """How long a candidate by itself may train: times the seconds that the reference took, and seconds beside."""
 VARIABLES = {Side.REFERENCE: "REFERENCE_COMMAND", Side.CANDIDATE: "CANDIDATE_COMMAND"}
 """Shell variables that stand for a command in a line of *next* where the record does not hold it."""
-READ = tuple(f"{PREFIX}{name}=" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING"))
+READ = tuple(f"{PREFIX}{name}=" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER"))
 """Beginnings of the words of a line that name a run which it reads."""
 GB = 1e9
 """Bytes."""

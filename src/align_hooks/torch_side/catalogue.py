@@ -15,10 +15,6 @@ LEGACY = ">=0.12,<0.17"  # megatron.legacy.fused_kernels was removed in 0.17
 TORCH = ">=2.4,<2.14"
 
 
-def _rehearsing(settings: Settings) -> bool:
-    return settings.device == "cpu"
-
-
 def _recorded(settings: Settings) -> bool:
     return settings.run is not None
 
@@ -45,7 +41,7 @@ TABLE = HookTable(
     Path(__file__).parent / "hooks.txt",
     {
         "any": Settings.any_set,
-        "rehearsing": _rehearsing,
+        "rehearsing": lambda settings: settings.device == "cpu",
         "recorded": _recorded,
         "recording": _recording,
         "training": _training,

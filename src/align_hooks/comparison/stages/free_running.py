@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, Pattern, when
 from align_hooks.comparison.findings import keep_worst
+from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.patterns.kept_gradients import kept_gradients
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
@@ -26,6 +28,7 @@ def free_running(context: ComparisonContext) -> StageResult:
     exact: list[Finding] = []
     free: list[Finding] = []
     counts: dict[Metric, int] = {}
+    wrong: list[tuple[int, Metric, str]] = []
     gaps, banded = [], 0
     pair, limits = context.pair, context.pair.limits
     for kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS, Metric.WEIGHTS):
@@ -37,6 +40,7 @@ def free_running(context: ComparisonContext) -> StageResult:
         for step in steps:
             default = 0.0 if weights and step in pair.still else limits.weights if weights else limits.free
             errors = context.norms(step, default, worst_only=True) if kind is Metric.LOCAL_NORMS else context.tensors(kind, step, default)
+            wrong += [(step, kind, error.name) for error in errors if error.limit_ratio > 1]
             kept = keep_worst(errors)  # of a long run not every tensor at every step
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
             findings = free if default else exact
@@ -52,17 +56,19 @@ def free_running(context: ComparisonContext) -> StageResult:
     result = drifting(context, free_running, compared, exact, free, short)
     if result.status is Status.DIFFERENT:
         result = result.with_common(kept_gradients(pair.runs, pair.known(Metric.GRADIENTS)), Pattern.GRADIENTS_KEPT)
-        result = of_bias_alone(result)
+        result = of_bias_alone(result, wrong, pair)
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result
 
 
-def of_bias_alone(result: StageResult) -> StageResult:
-    """Return a stage with what moved where the experts' biases alone differ first: no gradient moves them, but their own update."""
-    first = min((finding.step for finding in result.beyond if finding.step is not None), default=None)
-    earliest = [finding for finding in result.beyond if finding.step == first]
-    if first is None or not all(finding.quantity is Metric.WEIGHTS and finding.name.endswith(BIAS) for finding in earliest):
+def of_bias_alone(result: StageResult, wrong: Sequence[tuple[int, Metric, str]], pair: Pair) -> StageResult:
+    """Return a stage with what moved where the experts' biases alone are ``wrong`` first: no gradient moves them, but their own update.
+
+    Weights that were not recorded before that update do not tell which update it was."""
+    first = min((step for step, _, _ in wrong), default=0)
+    earliest = {(kind, name) for step, kind, name in wrong if step == first}
+    if first - 1 not in pair.known("weights") or not all(kind is Metric.WEIGHTS and name.endswith(BIAS) for kind, name in earliest):
         return result
-    moved = message("training_state.bias_moved", names=listed([finding.name for finding in earliest]), step=when(first - 1))
+    moved = message("training_state.bias_moved", names=listed(sorted(name for _, name in earliest)), step=when(first - 1))
     return replace(result, place=FaultLocation.OPTIMIZER, differs=None).with_common(moved, Pattern.BIAS_MOVED)

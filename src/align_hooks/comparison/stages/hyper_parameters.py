@@ -40,11 +40,17 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
     so_many = message("steps.so_many", count=steps)
     compared, short = (message(id, count=len(shared), steps=so_many) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
     result = StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=difference_words(built, rate_differs))
-    if built and given_alike(context.pair):
+    if built and all(finding.names or not finding.name for finding in built) and given_alike(context.pair):
         return replace(result, place=FaultLocation.OPTIMIZER, summary=sentences(compared, message("hyper_parameters.built_otherwise")))
     if built or not rates or (standing := stands_still(context.pair, rates[0].step)) is None:
         return result
     return replace(result, place=FaultLocation.STATE, differs=None).with_common(standing, Pattern.RATE_STANDS)
+
+
+OF_OPTIMIZER = re.compile(
+    r"^optimizer(\.|$)|lr_schedule|weight_decay|layer_decay|untie_embeddings|freeze_all|(^|_)(adam|lion|lr|muon|mup|sgd|wd)(_|$)"
+)
+"""Arguments of either framework by which some parameters get other settings than others."""
 
 
 def given_alike(pair: Pair) -> bool:
@@ -70,10 +76,6 @@ def stands_still(pair: Pair, step: int | None) -> Message | None:
 
 SCHEDULE = re.compile(r"(min_|decoupled_)*lr(_|$)|train_(iters|samples)$|(global|micro)_batch_size$")
 """Arguments of Megatron-LM that a rate follows from, with the step."""
-
-
-OF_OPTIMIZER = re.compile(rf"^(?:{SCHEDULE.pattern})|optimizer|adam|muon|sgd|lr_schedule|weight_decay|_wd_|betas?$|eps$|clip_grad")
-"""Arguments of either framework that the settings of parameter groups follow from."""
 
 
 def difference_words(built: Sequence[Finding], rate: Message | None) -> Words | None:

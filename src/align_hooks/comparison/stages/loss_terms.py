@@ -15,6 +15,9 @@ from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message
 from align_hooks.record.format.terms import NAMED, PREDICTION
 
+CLEARLY = 0.1
+"""Error over limit up to which a term agrees without a doubt."""
+
 
 @stage("loss terms", Phase.FORWARD, place=FaultLocation.GRADIENTS, draws=True, decides=False)
 def loss_terms(context: ComparisonContext) -> StageResult | None:
@@ -48,12 +51,12 @@ def loss_terms(context: ComparisonContext) -> StageResult | None:
 
 
 def carried(findings: Sequence[Finding]) -> Finding | None:
-    """Return the first finding of a term that agreed in an earlier step on equal weights, so that something carries over; None without one.
+    """Return the first finding, where its term agreed clearly in an earlier step on equal weights: something carries over; else None.
 
-    What predicts tokens is left out: masks, which are of a batch, decide which tokens it counts."""
-    first = next((finding for finding in findings if finding.limit_ratio > 1), None)  # in the order of steps
-    if first is None or first.name == PREDICTION:
-        return None
-    return (
-        first if any(finding.name == first.name and finding.step != first.step for finding in findings[: findings.index(first)]) else None
-    )
+    What predicts tokens is left out: which tokens it counts is in the masks, which are of a batch."""
+    agreed = set[str]()
+    for finding in findings:  # in the order of steps
+        if finding.limit_ratio > 1:
+            return finding if finding.name in agreed - {PREDICTION} else None
+        agreed |= {finding.name} if finding.limit_ratio <= CLEARLY else set()
+    return None
