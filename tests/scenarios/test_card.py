@@ -161,6 +161,7 @@ def test_a_hub_reads_the_page(card: Path) -> None:
     (model,) = front["model-index"]
     assert {metric["name"] for result in model["results"] for metric in result["metrics"]} >= {"gradients", "step_0_loss"}
     assert "align-hooks compare" in page
+    assert "\n# card\n" in page
 
 
 def test_a_record_that_is_gone_is_named_and_the_others_are_checked(card: Path) -> None:

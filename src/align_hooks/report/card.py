@@ -9,7 +9,7 @@ from align_hooks.messages import Argument, message
 from align_hooks.report.blocks import Code, DocumentBlock, Heading, Medium, Paragraph, Table
 from align_hooks.report.document import Document
 from align_hooks.report.json import Shape, Shapes
-from align_hooks.report.markdown import markdown
+from align_hooks.report.markdown import escaped, markdown
 from align_hooks.scenarios.card import Card, ItemCard, RunCard
 from align_hooks.scenarios.hub_metadata import hub_metadata
 from align_hooks.scenarios.recheck import Departure, Held
@@ -62,7 +62,7 @@ def number(value: float | None) -> Argument:
 
 def hub_page(card: Card) -> str:
     """Return the card as Markdown, with the metadata that model hubs read in front of it."""
-    return f"---\n{hub_metadata(card)}---\n\n{markdown(document(card))}"
+    return f"---\n{hub_metadata(card)}---\n\n# {escaped(card.title)}\n\n{markdown(document(card))}"
 
 
 def checked(title: str, items: int, found: Sequence[Departure]) -> Document:
