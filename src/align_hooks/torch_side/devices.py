@@ -1,5 +1,7 @@
 """Accelerators that torch sees: GPUs, or NPUs through torch_npu."""
 
+from __future__ import annotations
+
 import importlib.util
 from collections.abc import Callable, Iterator
 
