@@ -255,13 +255,19 @@ def test_groups_of_the_same_settings_are_built_otherwise(
     assert ("hyper_parameters.built_otherwise" in ids(stage(found, "hyper-parameters").summary)) == (place == "optimizer")
 
 
-def test_a_bias_of_experts_that_moves_otherwise_is_the_updates(compared: Compared) -> None:
-    """Weights of the experts' bias, which no gradient moves, alone differ behind the first update, on two frameworks too."""
+def with_biases_moved() -> list[Synthetic]:
+    """Runs of two frameworks whose experts' bias moves by other steps, and nothing else."""
     bias = "model.layers.0.mlp.gate.e_score_correction_bias"
     runs = [Synthetic(shapes={**SHAPES, bias: (4,)}, side=side) for side in ("torch", "ms")]
     for run, step in zip(runs, (1e-3, 1.4e-3), strict=True):
         for at in run.weights:
             run.weights[at][bias] = np.full(4, at * step, np.float32)
+    return runs
+
+
+def test_a_bias_of_experts_that_moves_otherwise_is_the_updates(compared: Compared) -> None:
+    """Weights of the experts' bias, which no gradient moves, alone differ behind the first update, on two frameworks too."""
+    runs = with_biases_moved()
     found = compared(runs[1], against=runs[0])
     assert found.headline.id == "training_state.bias_moved"
     assert (found.blame.place, found.blame.causes) == ("optimizer", ("bias_of_experts",))
@@ -311,11 +317,7 @@ def test_a_setting_of_all_parameters_is_no_matter_of_groups(compared: Compared) 
 
 def test_a_bias_that_is_furthest_off_among_others_did_not_move_alone(compared: Compared) -> None:
     """Of many tensors beyond their limits a stage keeps the worst."""
-    bias = "model.layers.0.mlp.gate.e_score_correction_bias"
-    runs = [Synthetic(shapes={**SHAPES, bias: (4,)}, side=side) for side in ("torch", "ms")]
-    for run, step in zip(runs, (1e-3, 1.4e-3), strict=True):
-        for at in run.weights:
-            run.weights[at][bias] = np.full(4, at * step, np.float32)
+    runs = with_biases_moved()
     for at in range(1, STEPS + 1):
         for name in SHAPES:
             runs[1].weights[at][name] = runs[1].weights[at][name] * np.float32(1.01)

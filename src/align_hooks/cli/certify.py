@@ -14,6 +14,7 @@ from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import rendered
 from align_hooks.messages.catalogue import ENGLISH, speaking
+from align_hooks.record.format.files import in_words
 from align_hooks.record.reader import Run
 from align_hooks.record.verify import verify as verified
 from align_hooks.regular import read_regular
@@ -22,6 +23,7 @@ from align_hooks.report.blocks import Code, Paragraph
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.json import encoded
 from align_hooks.scenarios.card import NOT_IN_A_NAME, Card, ItemCard, card_of, is_sealed, item_of, model_of, read_card, text_of
+from align_hooks.scenarios.hub_metadata import FRONT
 from align_hooks.scenarios.recheck import Departure, Held, against_records, against_trainings
 
 MOST = 1 << 24
@@ -64,7 +66,7 @@ def certify(
     file, page = report_file("--card", card), report_file("--card", card.with_suffix(".md"))
     assert file is not None
     assert page is not None
-    if page.exists() and not read_own(page).startswith(report.FRONT):
+    if page.exists() and not read_own(page).startswith(FRONT):
         raise AlignHooksError(f"{page} is no page of a card; name another --card, or move it")
     with progress() as say, speaking(ENGLISH):
         runs = [run_of(reference), run_of(candidate), *(run_of(path, "--noise ") for path in noise or ())]
@@ -100,7 +102,7 @@ def read_own(file: Path) -> str:
     try:
         return read_regular(file, MOST).decode()
     except (OSError, ValueError) as error:
-        raise RecordError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise RecordError(f"{file} cannot be read: {in_words(error)}") from None
 
 
 def check(file: Path, folder: Path | None, seconds: float, json: Path | None) -> None:

@@ -80,8 +80,9 @@ def plain_values(text: str, name: str) -> Any:
 
     :raises ConfigurationError: the text cannot be :func:`parsed`, or holds a key twice.
     """
-    leaves(text, name)
     with parsed(text, name) as (loader, node):
+        if node is not None and node.id == "mapping":
+            list(_flatten(loader, node, "", name, ()))  # which refuses a key that is there twice
         return None if node is None else _constructed(loader, node)
 
 

@@ -14,9 +14,6 @@ from align_hooks.scenarios.card import Card, ItemCard, RunCard
 from align_hooks.scenarios.hub_metadata import hub_metadata
 from align_hooks.scenarios.recheck import Departure, Held
 
-FRONT = "---\ntags:\n- align-hooks\n"
-"""How a page begins."""
-
 
 def document(card: Card) -> Document:
     """Return a card as a document: each item with its sides, its stages and its commands."""

@@ -30,6 +30,7 @@ from align_hooks.process import storage
 from align_hooks.record.format import layout
 from align_hooks.record.format.digests import xxh3, xxh3_of_pieces
 from align_hooks.record.reader import Run
+from align_hooks.scenarios.trial import SOURCES
 from align_hooks.settings import PREFIX
 
 FORMAT = 1
@@ -43,8 +44,6 @@ NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 VERIFIED, JUDGED = "verified", {True: "passed", False: "failed"}
 ATTACHED = " align-hooks run -- "
 """What stands between the settings of a line and the command that trains."""
-SOURCES = {f"{PREFIX}{name}" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER")}
-"""Settings that name a run."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 Digests: TypeAlias = dict[str, str]
 

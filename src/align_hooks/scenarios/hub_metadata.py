@@ -9,13 +9,16 @@ from align_hooks.scenarios.card import Card, ItemCard
 
 METRIC = "relative-error"
 """The type of a metric."""
+TAGS = {"tags": ["align-hooks"]}
+FRONT = f"---\n{yaml_text(TAGS)}"
+"""How a page of ours begins."""
 TASK = {"type": "text-generation", "name": "training"}
 
 
 def hub_metadata(card: Card) -> str:
     """Return the metadata as YAML, a result an item, whose metrics are the errors of the stages."""
     results = [result for name, item in card.items.items() for result in results_of(name, item)]
-    return yaml_text({"tags": ["align-hooks"], "model-index": [{"name": card.title, "results": results}]})
+    return yaml_text({**TAGS, "model-index": [{"name": card.title, "results": results}]})
 
 
 def results_of(name: str, item: ItemCard) -> Iterator[Mapping[str, object]]:

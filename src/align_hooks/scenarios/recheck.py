@@ -14,7 +14,7 @@ from align_hooks.comparison.verdict import Judgement
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.process import storage
-from align_hooks.record.reader import open_run
+from align_hooks.record.reader import Run, open_run
 from align_hooks.record.verify import verify
 from align_hooks.scenarios.card import ATTACHED, Card, ItemCard, absolute, at_places, card_of, is_sealed, item_of, model_of
 from align_hooks.scenarios.climb import recorded_at
@@ -42,12 +42,16 @@ def against_records(card: Card, text: str) -> Iterator[Departure]:
     """Yield what a card says otherwise than the records that it names, read to the last byte."""
     yield from seal(text)
     items: dict[str, ItemCard] = {}
+    known: dict[str, Run] = {}
     model = card.model
     for name, item in card.items.items():
+        paths = [each.path for each in (item.reference, item.candidate, *item.repeats.values())]
         try:
-            runs = [open_run(storage.place_of(each.path)) for each in (item.reference, item.candidate, *item.repeats.values())]
-            wrong = [(run.path / problem.place, problem.message) for run in runs for problem in verify(run).wrong]
-            yield from (Departure(str(file), message("card.sealed"), words) for file, words in wrong)
+            for path in (path for path in paths if path not in known):  # items may share a reference, which is read once
+                known[path] = run = open_run(storage.place_of(path))
+                wrong = [(run.path / problem.place, problem.message) for problem in verify(run).wrong]
+                yield from (Departure(str(file), message("card.sealed"), words) for file, words in wrong)
+            runs = [known[path] for path in paths]
             items[name] = item_of(compare(*runs[:2], noise=runs[2:]), runs, item.last_verified)
             model = model_of(runs)
         except (AlignHooksError, ValueError) as error:
@@ -89,14 +93,14 @@ def against_trainings(card: Card, text: str, folder: Path, seconds: float) -> It
         places = {absolute(run.path, None): folder / name / role for role, run in cards.items()}
         if len(item.commands) <= len(places):
             raise RecordError(f"items.{name} lacks commands")
-        for place, line in zip(places.values(), item.commands, strict=False):
+        lines = {place: at_places(line, place, places) for place, line in zip(places.values(), item.commands, strict=False)}
+        for place, line in lines.items():
             if recorded_at(place) is not None:
                 yield message("card.kept", place=str(place))
                 continue
-            again = at_places(line, place, places)
-            yield again
+            yield line
             log = folder / "logs" / f"{name}_{place.name}.log"
-            code = ran(again, log, seconds, {})
+            code = ran(line, log, seconds, {})
             if code != 0 or recorded_at(place) is None:
                 ended = f"took more than {seconds / 60:.3g} minutes" if code is None else f"ended with exit code {code}"
                 raise RecordError(f"{place} was not recorded: the line {ended}: {last_words(log)}; its output is in {log}")
@@ -106,8 +110,7 @@ def against_trainings(card: Card, text: str, folder: Path, seconds: float) -> It
         except AlignHooksError as error:
             yield Departure(f"items.{name}", item.expected_result, str(error))
             continue
-        asked = [settings_of(at_places(line, place, places)) for place, line in zip(places.values(), item.commands, strict=False)]
-        found = [settings_of(line) for line in made.commands[: len(places)]]
+        asked, found = ([settings_of(line) for line in each] for each in (lines.values(), made.commands[: len(places)]))
         yield from departures(flat(asked, f"items.{name}.commands."), flat(found, f"items.{name}.commands."))
         yield from departures(repeatable(item, card.model, name), repeatable(made, model_of(runs), name))
         yield from moved_losses(name, item, made)

@@ -37,8 +37,8 @@ PATIENCE, SLACK = 3, 600
 """How long a candidate by itself may train: times the seconds that the reference took, and seconds beside."""
 VARIABLES = {Side.REFERENCE: "REFERENCE_COMMAND", Side.CANDIDATE: "CANDIDATE_COMMAND"}
 """Shell variables that stand for a command in a line of *next* where the record does not hold it."""
-READ = tuple(f"{PREFIX}{name}=" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER"))
-"""Beginnings of the words of a line that name a run which it reads."""
+SOURCES = tuple(f"{PREFIX}{name}" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER"))
+"""Settings that name a run which a training reads."""
 GB = 1e9
 """Bytes."""
 OTHER = '"${OTHER_MACHINE:?user@host}"'
@@ -208,7 +208,7 @@ def refuse_spent(folder: Path, budget: Budget, left: float) -> None:
 
 def carried(line: str, words: Sequence[str], run: Path) -> tuple[str, ...]:
     """Return what to run for a side that is trained elsewhere: carry over what it reads, train, and carry back what it wrote."""
-    named = [word.partition("=")[2] for word in words if word.startswith(READ)]
+    named = [word.partition("=")[2] for word in words if word.partition("=")[0] in SOURCES]
     sources = dict.fromkeys(place.rpartition("@")[0] or place for place in named)
     over = [f"rsync -aR {shlex.quote(source)} {OTHER}:/" for source in sources]
     return (*over, line, f"rsync -aR {OTHER}:{shlex.quote(str(run))} /")

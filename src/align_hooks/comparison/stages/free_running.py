@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from align_hooks.comparison.context import ComparisonContext
@@ -28,7 +28,7 @@ def free_running(context: ComparisonContext) -> StageResult:
     exact: list[Finding] = []
     free: list[Finding] = []
     counts: dict[Metric, int] = {}
-    wrong: list[tuple[int, Metric, str]] = []
+    first: dict[int, set[tuple[Metric, str]]] = {}  # the earliest step with anything beyond its limit alone
     gaps, banded = [], 0
     pair, limits = context.pair, context.pair.limits
     for kind in (Metric.LOCAL_NORMS, Metric.GRADIENTS, Metric.WEIGHTS):
@@ -40,7 +40,8 @@ def free_running(context: ComparisonContext) -> StageResult:
         for step in steps:
             default = 0.0 if weights and step in pair.still else limits.weights if weights else limits.free
             errors = context.norms(step, default, worst_only=True) if kind is Metric.LOCAL_NORMS else context.tensors(kind, step, default)
-            wrong += [(step, kind, error.name) for error in errors if error.limit_ratio > 1]
+            if step <= min(first, default=step) and (names := {(kind, error.name) for error in errors if error.limit_ratio > 1}):
+                first = {step: first.get(step, set()) | names}
             kept = keep_worst(errors)  # of a long run not every tensor at every step
             labelled = [replace(error, what=message("finding.labelled", kind=kind, what=error.what)) for error in kept]
             findings = free if default else exact
@@ -56,19 +57,19 @@ def free_running(context: ComparisonContext) -> StageResult:
     result = drifting(context, free_running, compared, exact, free, short)
     if result.status is Status.DIFFERENT:
         result = result.with_common(kept_gradients(pair.runs, pair.known(Metric.GRADIENTS)), Pattern.GRADIENTS_KEPT)
-        result = of_bias_alone(result, wrong, pair)
+        result = of_bias_alone(result, first, pair)
     if gaps and result.status is Status.SAME:
         return replace(result, status=Status.INCOMPLETE, summary=sentences(result.summary, gaps[0]))
     return result
 
 
-def of_bias_alone(result: StageResult, wrong: Sequence[tuple[int, Metric, str]], pair: Pair) -> StageResult:
-    """Return a stage with what moved where the experts' biases alone are ``wrong`` first: no gradient moves them, but their own update.
+def of_bias_alone(result: StageResult, first: Mapping[int, set[tuple[Metric, str]]], pair: Pair) -> StageResult:
+    """Return a stage with what moved where the experts' biases alone are wrong ``first``, at its one step: no gradient moves them, but
+    their own update.
 
     Weights that were not recorded before that update do not tell which update it was."""
-    first = min((step for step, _, _ in wrong), default=0)
-    earliest = {(kind, name) for step, kind, name in wrong if step == first}
-    if first - 1 not in pair.known("weights") or not all(kind is Metric.WEIGHTS and name.endswith(BIAS) for kind, name in earliest):
+    step, wrong = next(iter(first.items()), (0, set()))
+    if step - 1 not in pair.known("weights") or not all(kind is Metric.WEIGHTS and name.endswith(BIAS) for kind, name in wrong):
         return result
-    moved = message("training_state.bias_moved", names=listed(sorted(name for _, name in earliest)), step=when(first - 1))
+    moved = message("training_state.bias_moved", names=listed(sorted(name for _, name in wrong)), step=when(step - 1))
     return replace(result, place=FaultLocation.OPTIMIZER, differs=None).with_common(moved, Pattern.BIAS_MOVED)

@@ -24,7 +24,6 @@ from align_hooks.record.write.step_files import StepActivations, StepBatch, Step
 from align_hooks.session.step import LocalNorms
 from align_hooks.torch_side.arrays import fetched
 from align_hooks.torch_side.micro_batch import DOCUMENTS
-from align_hooks.torch_side.norms import Norms
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
 from align_hooks.torch_side.routing import are_captured, choices
@@ -97,7 +96,8 @@ class EndedStep:
         assert parameters is not None
         if missing := [native for native, pieces in parameters.trained_names if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
-        weights = named_squares(self.current.computed, self.vectors, COMPUTED)
+        computed = self.current.computed
+        weights = {} if computed is None else computed.named(computed.squares(self.vectors[COMPUTED]))
         return LocalNorms("reduced", squared, parameters.counted_names, parameters.part_names, self.framework_norms(), weights)
 
     @functools.cached_property
@@ -108,7 +108,7 @@ class EndedStep:
 
     def named_squares(self) -> dict[str, float]:
         """Map canonical names to squared sums of the gradients."""
-        return named_squares(self.current.norms, self.vectors, NORMS)
+        return {} if self.current.norms is None else self.current.norms.named(self.squares)
 
     def framework_norms(self) -> list[dict[str, float]]:
         """Return Megatron's norms, each with the exact squared part of this rank."""
@@ -220,11 +220,6 @@ class EndedStep:
         if place["tp"]:  # tensor-parallel ranks have the same prediction term
             here.pop(PREDICTION, None)
         return {name: term / divisor / ranks[name] for name, term in here.items()}
-
-
-def named_squares(norms: Norms | None, vectors: Mapping[str, Array], kind: str) -> dict[str, float]:
-    """Map canonical names to squared sums, of a vector on the host; empty without norms."""
-    return {} if norms is None else norms.named(norms.squares(vectors[kind]))
 
 
 def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
