@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -80,6 +81,7 @@ class OracleModel:
         name = f"{EMBEDDING if self.tied else OUTPUT}.weight"
         return {each: self.weight(each).requires_grad_(trained) for each in (name, name + PADDING) if each in self.inputs.weights}
 
+    @cached_property
     def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosine and sine of the rotary angles, ``[1 or rows, sequence, head]``."""
         rotary = type(self.skeleton.model.rotary_emb)(config=self.configuration)

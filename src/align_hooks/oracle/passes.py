@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,13 +72,6 @@ class Pass:
             if part is None:
                 return
             yield part
-
-    @cached_property
-    def _angles(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.model.angles()
-
-    def _angles_of(self, row: int) -> tuple[torch.Tensor, ...]:
-        return tuple(angles[row : row + 1] if len(angles) > 1 else angles for angles in self._angles)
 
     def _values(self) -> Iterator[PointRows]:
         embedding = self.model.part(EMBEDDING)
@@ -222,7 +214,8 @@ class Pass:
         # added to the scores of attention
         mask = torch.zeros(forbidden.shape, dtype=hidden.dtype).masked_fill_(forbidden, torch.finfo(hidden.dtype).min)
         try:  # a setting of an odd kind shows where the model computes with it
-            output = layer(hidden, attention_mask=mask, position_embeddings=self._angles_of(row))
+            angles = tuple(each[row : row + 1] if len(each) > 1 else each for each in self.model.angles)
+            output = layer(hidden, attention_mask=mask, position_embeddings=angles)
         except Exception as error:
             raise RecordError(f"Hugging Face's model of the record's config.json does not run: {in_a_line(error)}") from error
         output = output[0] if isinstance(output, tuple) else output

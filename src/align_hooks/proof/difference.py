@@ -44,18 +44,13 @@ class Difference:
 def differences(plain: Sequence[Witnessed], other: Sequence[Witnessed]) -> list[Difference]:
     """Return the differences of two trainings, one of each kind; none where they are equal to the bit."""
     pairs = list(zip(plain, other, strict=True))
-    return [difference for of_kind in (_initial, _graph, _losses, _random, _final) if (difference := of_kind(pairs)) is not None]
+    initial = [(one.rank, one.initial, other.initial) for one, other in pairs]
+    final = [(one.rank, one.final, other.final) for one, other in pairs if one.final and other.final]
+    begun, ended = _parameters(DifferenceKind.INITIAL, initial), _parameters(DifferenceKind.FINAL, final)
+    return [each for each in (begun, _graph(pairs), _losses(pairs), _random(pairs), ended) if each is not None]
 
 
 Pairs: TypeAlias = Sequence[tuple[Witnessed, Witnessed]]
-
-
-def _initial(pairs: Pairs) -> Difference | None:
-    return _parameters(DifferenceKind.INITIAL, [(one.rank, one.initial, other.initial) for one, other in pairs])
-
-
-def _final(pairs: Pairs) -> Difference | None:
-    return _parameters(DifferenceKind.FINAL, [(one.rank, one.final, other.final) for one, other in pairs if one.final and other.final])
 
 
 def _parameters(kind: DifferenceKind, tables: Sequence[tuple[int, Mapping[str, str], Mapping[str, str]]]) -> Difference | None:
@@ -114,6 +109,5 @@ def _random(pairs: Pairs) -> Difference | None:
     if not unequal:
         return None
     step, rank, name = min(unequal)
-    return Difference(
-        DifferenceKind.RANDOM, name, rank, step, len(unequal), sum(len(each.generators) for one, _ in pairs for each in one.steps)
-    )
+    compared = sum(len(each.generators) for one, _ in pairs for each in one.steps)
+    return Difference(DifferenceKind.RANDOM, name, rank, step, len(unequal), compared)

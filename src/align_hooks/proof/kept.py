@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -32,14 +32,10 @@ class KeptProof:
     device: str
     versions: Mapping[str, str]
 
-    def since(self, versions: Mapping[str, str]) -> Iterator[str]:
-        """Yield what has another version now, as far as known."""
-        changed = {name: now for name, now in versions.items() if now and self.versions.get(name, now) != now}
-        yield from (f"{name} {self.versions[name]} -> {now}" for name, now in changed.items())
-
     def described(self, versions: Mapping[str, str]) -> str:
-        """Return the proof in words, and whether it still counts."""
-        changed = ", ".join(self.since(versions))
+        """Return the proof in words, and what has another of the ``versions`` now, as far as known, so that it no longer counts."""
+        other = {name: now for name, now in versions.items() if now and self.versions.get(name, now) != now}
+        changed = ", ".join(f"{name} {self.versions[name]} -> {now}" for name, now in other.items())
         again = f"; since then {changed}: run it again" if changed else ""
         return f"align-hooks prove said here on {self.made}: {self.verdict}, on {self.device}, of {shown(self.command)}{again}"
 

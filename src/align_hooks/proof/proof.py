@@ -125,13 +125,8 @@ class Proof:
         """Ways that change what the job itself repeats, or that end it."""
         noisy = {each.kind for each in self.noise}
         noisy |= {DifferenceKind.LOSS, DifferenceKind.FINAL} if noisy else set()
-        return [
-            each
-            for each in self.ways
-            if each.trained.way.recorded
-            and each.verdict is ProofVerdict.DISPROVEN
-            and (each.trained.failure is not None or any(difference.kind not in noisy for difference in each.differences))
-        ]
+        disproven = [each for each in self.ways if each.trained.way.recorded and each.verdict is ProofVerdict.DISPROVEN]
+        return [each for each in disproven if each.trained.failure is not None or {one.kind for one in each.differences} - noisy]
 
     @property
     def shortfalls(self) -> Iterator[Shortfall]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from align_hooks.comparison.health import Health, health
+from align_hooks.comparison.health import health
 from align_hooks.errors import RecordError
 from align_hooks.job.entry import hooks_of
 from align_hooks.job.witness import COUNTED
@@ -52,7 +52,9 @@ class Trials:
         if way.name == EVERYTHING.name and (trained.run / "run.json").is_file():
             with suppress(RecordError):
                 run = open_run(trained.run)
-                self.proof.health, self.proof.hooks = checked(run), [*fired(run, trained)]
+                verified = verify(run)  # every byte
+                self.proof.health = health(run, inventory(run), distinct([*not_whole(run), *verified.wrong]), summary(verified))
+                self.proof.hooks = [*fired(run, trained)]
                 self.proof.contradicts = bool(run.self_check.of_layout)
         shutil.rmtree(trained.run, ignore_errors=True)  # the next needs its space
         if trained.failure is not None or not beside:
@@ -130,12 +132,6 @@ def without_refused(trained: Trained) -> Way | None:
     named = [name for name in trained.way.recorded if any(f"{PREFIX}{name.upper()}" in line for line in trained.refusals)]
     left = tuple(name for name in trained.way.recorded if name not in named)
     return replace(trained.way, recorded=left) if named and left else None
-
-
-def checked(run: Run) -> Health:
-    """Return the health of a record, every byte of it read."""
-    verified = verify(run)
-    return health(run, inventory(run), distinct([*not_whole(run), *verified.wrong]), summary(verified))
 
 
 def fired(run: Run, trained: Trained) -> Iterator[HookFired]:

@@ -4,7 +4,7 @@ Tensors are found by canonical name and read one by one, so that the host never 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
 from align_hooks.replay.source import ReplaySource
-from align_hooks.replay.weights import refuse_unfit
+from align_hooks.replay.weights import Shapes, refuse_unfit
 
 
 @dataclass
@@ -36,17 +36,10 @@ class Injection(ReplaySource):
             raise RecordError(f"{self.source} holds no gradients (recorded: {found}); record them with ALIGN_HOOKS_GRADIENTS")
         return chosen
 
-    def check(
-        self,
-        wanted: Mapping[str, tuple[int, ...]],
-        planned: range,
-        *,
-        elsewhere: Callable[[str], bool] = lambda name: False,
-        every: bool = True,
-    ) -> None:
+    def check(self, wanted: Shapes, planned: range, *, elsewhere: Callable[[str], bool] = lambda name: False, every: bool = True) -> None:
         """Raise RefusedRun unless the gradients fit the ``planned`` steps (:meth:`ReplaySource.plan`) and the model (:func:`refuse_unfit`).
 
-        ``wanted`` is canonical name to global shape of the trainable tensors on this rank.
+        ``wanted`` are the trainable tensors on this rank.
         """
         for step in self.plan(planned, every=every):
             tensors = self.at(step)

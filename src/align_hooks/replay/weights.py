@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,8 @@ ROWS_ARE_SET = "vocab_size: {rows} in MindFormers' YAML, --make-vocab-size-divis
 """The setting of each side for the rows of its embedding."""
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Compute type to the rounding step of the number 1."""
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Canonical name to global shape."""
 
 
 class SafetensorsFolder(Mapping[str, Array]):
@@ -114,30 +117,21 @@ def vocabulary_fed(weights: Source | None, *runs: Run | None) -> int | None:
     return next((size for size in sizes if isinstance(size, int)), None)
 
 
-def refuse_unfit(
-    wanted: Mapping[str, tuple[int, ...]],
-    given: Mapping[str, tuple[int, ...]],
-    source: object,
-    *,
-    elsewhere: Callable[[str], bool] = lambda name: False,
-) -> None:
-    """Raise RefusedRun unless ``source`` has exactly the tensors of a model, each by canonical name and global shape.
+def refuse_unfit(wanted: Shapes, given: Shapes, source: str, *, elsewhere: Callable[[str], bool] = lambda name: False) -> None:
+    """Raise RefusedRun unless ``source`` has exactly the tensors of a model.
 
     ``given`` are the source's, ``wanted`` this rank's; ``elsewhere`` says whether another rank holds a tensor.
     """
     problems = [f"{name} {list(wanted[name])} is missing" for name in sorted(wanted.keys() - given.keys())]
     problems += [f"{name} {list(given[name])} is not of this model" for name in sorted(given.keys() - wanted.keys()) if not elsewhere(name)]
-    problems += [
-        f"{name} is {list(given[name])}, this model has {list(wanted[name])}"
-        for name in sorted(wanted.keys() & given.keys())
-        if wanted[name] != given[name]
-    ]
+    other = [name for name in sorted(wanted.keys() & given.keys()) if wanted[name] != given[name]]
+    problems += [f"{name} is {list(given[name])}, this model has {list(wanted[name])}" for name in other]
     if problems:
         few = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if problems[3:] else "")
         raise RefusedRun(f"{source} do not fit this model: {few}; {_way_out(wanted, given)}")
 
 
-def _way_out(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+def _way_out(wanted: Shapes, given: Shapes) -> str:
     """Return what to change: only the vocabulary's size, where nothing else differs."""
     differing = {name.removesuffix(PADDING) for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)}
     ends = embeddings() | outputs()
@@ -153,7 +147,7 @@ class Loader:
     def __init__(
         self,
         source: Source,
-        wanted: Mapping[str, tuple[int, ...]],
+        wanted: Shapes,
         *,
         elsewhere: Callable[[str], bool] = lambda name: False,
         perturb: tuple[int, str] | None = None,

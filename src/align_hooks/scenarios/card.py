@@ -134,9 +134,8 @@ def item_of(result: ComparisonResult, runs: Sequence[Run], date: str) -> ItemCar
     roles = [Side.REFERENCE, Side.CANDIDATE, *(Side.REFERENCE for _ in repeats)]
     # a record may have been moved since another run read it
     places = {absolute(str(run.facts.settings.get("run")), run.facts.directory): run.path for run in runs}
-    trained = [
-        at_places(rendered(trained_again(role, run)), run.path, places, run.facts.directory) for role, run in zip(roles, runs, strict=True)
-    ]
+    lines = [rendered(trained_again(role, run)) for role, run in zip(roles, runs, strict=True)]
+    trained = [at_places(line, run.path, places, run.facts.directory) for line, run in zip(lines, runs, strict=True)]
     compare = shlex.join(["align-hooks", "compare", *paths[:2], *(word for path in paths[2:] for word in ("--noise", path))])
     return ItemCard(
         status=VERIFIED,

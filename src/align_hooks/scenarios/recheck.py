@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,19 +59,12 @@ def against_records(card: Card, text: str) -> Iterator[Departure]:
             yield Departure(f"items.{name}", item.expected_result, str(error))
     was, now = flat(card), flat(card_of(card.title, {**card.items, **items}, model))
     if card.align_hooks != __version__:  # whose words and limits may be others
-        was, now = (
-            {
-                key: value
-                for key, value in each.items()
-                if key.rpartition(".")[2] not in OF_A_VERSION and ".notes" not in key and ".acceptance" not in key
-            }
-            for each in (was, now)
-        )
+        was, now = ({key: value for key, value in each.items() if not OF_A_VERSION.search(key)} for each in (was, now))
     yield from departures(was, now)
 
 
-OF_A_VERSION = ("align_hooks", "summary", "compared", "expected_result", "limit")
-"""Keys of what another version of align_hooks may say otherwise of the same records; notes and acceptance, lists of words, too."""
+OF_A_VERSION = re.compile(r"(^|\.)(align_hooks|summary|compared|expected_result|limit)$|\.(notes|acceptance)")
+"""Keys of what another version of align_hooks may say otherwise of the same records; notes and acceptance are lists of words."""
 
 
 def seal(text: str) -> Iterator[Departure]:

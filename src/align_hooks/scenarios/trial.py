@@ -25,7 +25,7 @@ from align_hooks.errors import NothingRecorded, RecordError
 from align_hooks.messages import Argument, Message, Side, message, rendered
 from align_hooks.process.command import ENDED
 from align_hooks.process.paths import path_of
-from align_hooks.record.reader import Run, open_run
+from align_hooks.record.reader import open_run
 from align_hooks.scenarios.climb import printed_by_us, recorded_at
 from align_hooks.settings import PREFIX
 
@@ -152,19 +152,14 @@ def compared(words: Sequence[str], is_later: bool) -> ComparisonResult:
     try:
         reference, candidate, *noise = (open_run(path_of(place)) for place in (*words[2:4], *repeats))
         earlier = Path(str(reference.path).removesuffix(AGAIN))
-        if is_later and earlier != reference.path and recorded_at(earlier) is not None:
-            refuse_unsteady(open_run(earlier), reference)
+        if is_later and earlier != reference.path and (before := recorded_at(earlier)) is not None:
+            repeated = compare(before, reference)
+            if repeated.verdict is Verdict.DIVERGED:  # the same command did not do the same twice: nothing that follows would mean anything
+                runs = {"run": str(reference.path), "earlier": str(before.path)}
+                raise Halt(Solved.OPEN, message("solve.unsteady", told=repeated.headline, **runs))
         return compare(reference, candidate, noise=noise)
     except RecordError as error:
         raise Halt(Solved.FAILED, message("solve.unreadable", why=str(error))) from None
-
-
-def refuse_unsteady(earlier: Run, again: Run) -> None:
-    """Raise Halt where the same command did not do the same twice: nothing that follows would mean anything."""
-    repeated = compare(earlier, again)
-    if repeated.verdict is Verdict.DIVERGED:
-        runs = {"run": str(again.path), "earlier": str(earlier.path)}
-        raise Halt(Solved.OPEN, message("solve.unsteady", told=repeated.headline, **runs))
 
 
 def train(trainings: Trainings, line: str, words: Sequence[str], budget: Budget, left: float) -> None:
