@@ -7,7 +7,7 @@ import pytest
 
 import synthetic
 from align_hooks.comparison.finding import Finding, when
-from align_hooks.comparison.metrics.points import backward_order, forward_order, healed, origins
+from align_hooks.comparison.metrics.points import healed, origins, pass_order
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages.activation_gradients import activation_gradients
 from align_hooks.comparison.stages.activations import activations
@@ -26,7 +26,7 @@ POINTS = ("model.embed_tokens", f"{LAYER}.input", ATTENTION, RESIDUAL, MLP, LAYE
 
 def found(limit_ratio: dict[str, float], *, backward: bool = False) -> list[str]:
     findings = {name: Finding(name, error=value, limit=1.0, name=name) for name, value in limit_ratio.items()}
-    ordered, made_from = (backward_order if backward else forward_order)(list(findings))
+    ordered, made_from = pass_order(list(findings), backward=backward)
     return [origin.finding.name for origin in origins(findings, ordered, made_from)]
 
 
@@ -48,7 +48,7 @@ def test_the_first_points_beyond_their_limits_are_origins_and_what_follows_is_no
 
 
 def otherwise(limit_ratio: dict[str, float], *, backward: bool = False) -> list[str]:
-    ordered, made_from = (backward_order if backward else forward_order)(list(limit_ratio))
+    ordered, made_from = pass_order(list(limit_ratio), backward=backward)
     return healed(limit_ratio, ordered, consumers(made_from))
 
 

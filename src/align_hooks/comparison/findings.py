@@ -52,20 +52,14 @@ def as_finding(distance: Distance, step: int, limit: Limit, quantity: Metric) ->
 def moment_errors(pair: Pair, step: int, limit: float, work: WorkPool) -> list[Finding]:
     """Return relative Frobenius errors of moments after ``step`` updates."""
     ours, theirs = (run.optimizer_state(step).moments for run in pair.runs)
-    return [
-        Finding(
-            at_step(message("moment.of", moment=moment, tensor=distance.name), step),
-            unless_finite(distance.reference),
-            unless_finite(distance.candidate),
-            distance.error,
-            limit,
-            step=step,
-            quantity=Metric.OPTIMIZER_STATE,
-        )
-        for moment in ours
-        if moment in theirs
-        for distance in distances.of_tensors(ours[moment], theirs[moment], message("distances.of_step", what=moment, step=when(step)), work)
-    ]
+    findings = []
+    for moment in filter(theirs.__contains__, ours):
+        subject = message("distances.of_step", what=moment, step=when(step))
+        for distance in distances.of_tensors(ours[moment], theirs[moment], subject, work):
+            what = at_step(message("moment.of", moment=moment, tensor=distance.name), step)
+            values = unless_finite(distance.reference), unless_finite(distance.candidate)
+            findings.append(Finding(what, *values, distance.error, limit, step=step, quantity=Metric.OPTIMIZER_STATE))
+    return findings
 
 
 def judged(

@@ -11,14 +11,12 @@ from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, Words, at_step, when
 from align_hooks.comparison.findings import as_finding, furthest, in_short, judged, of_tensors, steps_text
-from align_hooks.comparison.metrics.points import healed, origins, without_gradient, wrong_parts
+from align_hooks.comparison.metrics.points import healed, origins, pass_order, without_gradient, wrong_parts
 from align_hooks.comparison.patterns.sharding import explanation
 from align_hooks.comparison.stage_result import ErrorOrigin, StageInfo, StageResult, Status
 from align_hooks.messages import Message, message, sentences, terms
 from align_hooks.names.points import GRADIENT, consumers
 
-Order = Callable[[Sequence[str]], tuple[list[str], dict[str, tuple[str, ...]]]]
-"""The points of a pass in its order, and what each is made from."""
 SHOWN = 3
 
 
@@ -68,7 +66,7 @@ def drifting(
     return StageResult(stage, Status.SAME if worst <= 1 else Status.INCONCLUSIVE, summary, furthest(findings), short=short)
 
 
-def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[str], bool], order: Order) -> StageResult | None:
+def point_stage(context: ComparisonContext, stage: StageInfo, *, backward: bool) -> StageResult | None:
     """Judge one point after the other in the first step that differs, or in the last; the origins of the error stand first.
 
     Steps on equal weights count, and the first step whose loss differs clearly on close ones."""
@@ -82,7 +80,7 @@ def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[
             return StageResult(stage, Status.INCOMPLETE, gaps[0])
         return StageResult(stage, Status.NOT_COMPARED, message("same_weights.no_exact_step") if recorded else pair.why_not("activations"))
     for step in steps:
-        found = compare_points(context, step, chosen, order)
+        found = compare_points(context, step, backward=backward)
         if found.origins:
             break
     if not found.count:
@@ -91,19 +89,19 @@ def point_stage(context: ComparisonContext, stage: StageInfo, chosen: Callable[[
     compared = message("activations.compared", count=found.count, steps=steps_text(until))
     norms = message("activations.by_norms", count=len(found.by_norms)) if found.by_norms else None
     agreeing = message("activations.healed", count=len(found.healed), name=found.healed[0]) if found.healed else None
-    summary = sentences(compared, norms, agreeing, _of_one_side(context, step, chosen))
+    summary = sentences(compared, norms, agreeing, _of_one_side(context, step, backward=backward))
     short = message("short.points", count=found.count, steps=in_short(until))
     findings = furthest(list(found.findings.values()), None)
     if not found.origins:
-        unseen = list(dict.fromkeys(name for run in pair.runs for name in run.activations(step).unseen if chosen(name)))
+        every = dict.fromkeys(name for run in pair.runs for name in run.activations(step).unseen)
+        unseen = [name for name in every if name.endswith(GRADIENT) is backward]
         if unseen:
             return StageResult(stage, Status.INCOMPLETE, message("activations.unseen", count=len(unseen), name=unseen[0]))
         return StageResult(stage, Status.SAME, summary, findings, short=short)
     origins = tuple(found.origins if pair.is_forced(step) else found.origins[:1])
     shown = {each.name: each for each in (*(origin.finding for origin in origins), *findings)}
     jumps = tuple(jump(context, origin, step) for origin in origins[:SHOWN])
-    id = "activations.differ_backward" if origins[0].finding.name.endswith(GRADIENT) else "activations.differ"
-    differs = message(id, name=origins[0].name, step=when(step))
+    differs = message("activations.differ_backward" if backward else "activations.differ", name=origins[0].name, step=when(step))
     result = StageResult(stage, Status.DIFFERENT, sentences(summary, *jumps), tuple(shown.values()), short=short, differs=differs)
     return replace(result, origins=origins, jumps=jumps)
 
@@ -123,12 +121,12 @@ class PassComparison:
     """Points whose norms are compared, because one run has statistics only."""
 
 
-def compare_points(context: ComparisonContext, step: int, chosen: Callable[[str], bool], order: Order) -> PassComparison:
+def compare_points(context: ComparisonContext, step: int, *, backward: bool) -> PassComparison:
     """Compare the points of one pass."""
     without = ROTATED if packs_alone(context, step) else ()
-    found = (finding for finding in of_step(context, step) if chosen(finding.name))
+    found = (finding for finding in of_step(context, step) if finding.name.endswith(GRADIENT) is backward)
     findings = {finding.name: finding for finding in found if not finding.name.removesuffix(GRADIENT).endswith(without)}
-    ordered, made_from = order(list(findings))
+    ordered, made_from = pass_order(list(findings), backward=backward)
     ours, theirs = (run.activations(step) for run in context.pair.runs)
     common = [name for name in ordered if name in ours.names and name in theirs.names]
     by_norms = [name for name in common if not (ours[name].sketched and theirs[name].sketched)]
@@ -194,8 +192,8 @@ def _parts(context: ComparisonContext, finding: Finding, step: int) -> Message |
     return message("activations.in_parts", count=len(wrong), all=count, micro_batches=terms(micro_batches), ranks=terms(ranks))
 
 
-def _of_one_side(context: ComparisonContext, step: int, chosen: Callable[[str], bool]) -> Message | None:
+def _of_one_side(context: ComparisonContext, step: int, *, backward: bool) -> Message | None:
     """Return the number of points that only one run has, and the first of them."""
-    ours, theirs = ([name for name in run.activations(step).names if chosen(name)] for run in context.pair.runs)
+    ours, theirs = ([name for name in run.activations(step).names if name.endswith(GRADIENT) is backward] for run in context.pair.runs)
     names = [name for name in (*ours, *theirs) if (name in ours) is not (name in theirs)]
     return message("activations.on_one_side", count=len(names), name=names[0]) if names else None

@@ -89,9 +89,8 @@ def train_rung(plan: ExperimentPlan, index: int, logs: Path) -> Message | None:
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{rung.name}.log"
     variables = {**os.environ, **environment(plan, index), "ALIGN_HOOKS_RUN_EXISTS": "replace"}  # a training that was stopped
-    attached = [sys.executable, "-m", "align_hooks", "run", "--", "bash", "-c", command(plan, rung)]
     with log.open("wb") as output:
-        done = subprocess.run(attached, env=variables, stdout=output, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(attached(plan, rung), env=variables, stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode == 0:
         return None
     ours = printed_by_us(log.read_text(errors="replace").splitlines())
@@ -102,6 +101,11 @@ def train_rung(plan: ExperimentPlan, index: int, logs: Path) -> Message | None:
 def printed_by_us(lines: Iterable[str]) -> list[str]:
     """Return the lines of a log that align_hooks printed, without their beginning."""
     return [line.removeprefix(OURS).strip() for line in lines if line.startswith(OURS)]
+
+
+def attached(plan: ExperimentPlan, rung: Rung) -> list[str]:
+    """Return the arguments of the process that runs a rung with the hooks attached."""
+    return [sys.executable, "-m", "align_hooks", "run", "--", "bash", "-c", command(plan, rung)]
 
 
 def conclusion(steps: list[Experiment]) -> Message | None:

@@ -15,8 +15,6 @@ import numpy as np
 
 from align_hooks.configuration.pynative import recorded_arguments
 from align_hooks.messages import Message, Side, message
-from align_hooks.record.format.documents import PADDING as NO_DOCUMENT
-from align_hooks.record.format.documents import starts_of
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.schema import Facts
 from align_hooks.record.read.batch import Batch, documents_of
@@ -196,13 +194,6 @@ def positions(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:
 def starts(arrays: Arrays) -> Array:
     """Return where positions go back, from the second place of each sample on, ``[rows, sequence - 1]``."""
     return np.asarray(np.diff(arrays["position_ids"].astype(np.int64), axis=1) <= 0)
-
-
-def documents_differ(ours: Array, theirs: Array) -> Array | None:
-    """Return which tokens are of other documents, ``[rows, sequence]``, tokens of none left out; None of batches of other shapes."""
-    if ours.shape != theirs.shape:
-        return None
-    return np.asarray((starts_of(ours) != starts_of(theirs)) & (ours != NO_DOCUMENT) & (theirs != NO_DOCUMENT))
 
 
 def documents(ours: Arrays, theirs: Arrays) -> Iterator[BatchDifference]:

@@ -9,11 +9,12 @@ from enum import Enum
 
 import numpy as np
 
-from align_hooks.comparison.data.batch_differences import documents_differ, with_plain
+from align_hooks.comparison.data.batch_differences import with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
 from align_hooks.comparison.pair import Pair
 from align_hooks.messages import Argument, Message, Side, message
 from align_hooks.record.batch_statistics import BatchStatistics, SampleRelation
+from align_hooks.record.format.documents import PADDING, starts_of
 from align_hooks.record.format.layout import Array
 from align_hooks.record.read.batch import Batch, documents_of
 from align_hooks.record.read.batch_digests import digests_of
@@ -120,10 +121,10 @@ def _attention(ours: Batch, theirs: Batch, step: int) -> list[Finding]:
 
 
 def _documents(ours: Array, theirs: Array, step: int) -> list[Finding]:
-    """Return how documents differ."""
-    wrong = documents_differ(ours, theirs)
-    if wrong is None:
+    """Return how documents differ, tokens of none left out."""
+    if ours.shape != theirs.shape:
         return [_finding("batches.shape", "documents", step, _shape(ours), _shape(theirs), pattern=OTHER)]
+    wrong = (starts_of(ours) != starts_of(theirs)) & (ours != PADDING) & (theirs != PADDING)
     if not wrong.any():
         return []
     row, token = np.argwhere(wrong)[0].tolist()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES
-from align_hooks.comparison.diagnosis.hypothesis import Fault, Hypothesis, likeliest
+from align_hooks.comparison.diagnosis.hypothesis import Fault, likeliest
 from align_hooks.comparison.diagnosis.location import location_of
 from align_hooks.comparison.diagnosis.observations import Observations
 from align_hooks.comparison.diagnosis.suspects import origins_of, suspect, suspects
@@ -38,9 +38,13 @@ def blame(first: StageResult | None, stages: Sequence[StageResult], context: Com
         culprits, causes = tuple(suspect(finding) for finding in seen.acting(location)), ()
         likely.append(one_sided)
     likely += not_ruled_out(seen, location)
-    if location in OF_A_PASS and first.place is None and not context.noise.repeats and (times := largest(stages)) < NEAR:
-        likely, causes = [message("blame.measure_first", times=times)], ()  # any other name would be a guess
-    likely += [in_words(cause, seen) for cause in causes]
+    if location in OF_A_PASS and first.place is None and not context.noise.repeats:
+        times = max(finding.limit_ratio for stage in stages if stage.status is Status.DIFFERENT for finding in stage.beyond)
+        if times < NEAR:
+            likely, causes = [message("blame.measure_first", times=times)], ()  # any other name would be a guess
+    for one in causes:
+        words = message("blame.cause", cause=message(f"cause.{one.cause}"), look=message(f"look.{one.cause}"))
+        likely.append(sentences(words, one.detail(context) if one.detail is not None else None))
     concerned = first.stage is not registry.hyper_parameters and stages[0].status is not Status.NOT_COMPARABLE
     later = [finding.what for finding in differing(stages, registry.hyper_parameters)] if concerned else []
     if later:  # they can have had no effect yet where the runs part first
@@ -55,22 +59,11 @@ def located(seen: Observations) -> Fault:
     return Fault(seen, location, suspects(seen, location), points)
 
 
-def in_words(one: Hypothesis, seen: Observations) -> Words:
-    """Return a cause, what to look at, and what else the pair shows of it."""
-    words = message("blame.cause", cause=message(f"cause.{one.cause}"), look=message(f"look.{one.cause}"))
-    return sentences(words, one.detail(seen.context) if one.detail is not None else None)
-
-
 def is_open(seen: Observations, location: FaultLocation) -> bool:
     """Return whether nothing on record says which of the two sides is the wrong one."""
     of_both = location is FaultLocation.GRADIENTS and seen.first.common is None
     numbers = location in (FaultLocation.FORWARD, FaultLocation.STATE) or of_both
     return numbers and seen.first.place is None and not seen.acting(location) and not seen.logits_agree
-
-
-def largest(stages: Sequence[StageResult]) -> float:
-    """Return how many times its limit the worst finding of all stages that differ is."""
-    return max(finding.limit_ratio for stage in stages if stage.status is Status.DIFFERENT for finding in stage.beyond)
 
 
 def lone_token_losses(context: ComparisonContext) -> Message | None:

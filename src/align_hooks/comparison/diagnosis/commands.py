@@ -184,10 +184,8 @@ def first_apart(stages: Sequence[StageResult]) -> int | None:
 def variables(run: Run, names: tuple[str, ...]) -> str:
     """Return the variables that set a run's settings as they were, where these are not defaults."""
     defaults = Settings().as_text()
-    given = {name: run.facts.settings.get(name) for name in names}
-    return "".join(
-        f"{PREFIX}{name.upper()}={shlex.quote(str(value))} " for name, value in given.items() if value not in (None, defaults[name])
-    )
+    given = {name: value for name in names if (value := run.facts.settings.get(name)) not in (None, defaults[name])}
+    return "".join(f"{PREFIX}{name.upper()}={shlex.quote(str(value))} " for name, value in given.items())
 
 
 def places_to_record(runs: Sequence[Run]) -> list[str]:

@@ -46,7 +46,8 @@ def location_of(seen: Observations) -> FaultLocation:
 
 def location_of_gradients(seen: Observations) -> FaultLocation:
     """Return where a fault is that gradients show."""
-    if seen.same_loss:
+    losses = seen.stages[registry.first_loss].findings if registry.first_loss in seen.stages else ()
+    if losses and all(finding.error == 0 for finding in losses):  # to the bit, which no fault of the forward pass leaves them
         return FaultLocation.GRADIENTS
     hidden = seen.status(registry.token_losses) is Status.NOT_COMPARED and is_of_the_forward_pass(seen.first)
     return FaultLocation.FORWARD if hidden or is_of_the_scores(seen.first) else FaultLocation.GRADIENTS

@@ -77,12 +77,11 @@ def of_settings(now: Situation) -> Advice | None:
 def at_configuration(now: Situation) -> Advice:
     """Return what to do where the optimizers' settings differ: some parameters may decay on one side only, and nothing else differ."""
     found = differing(now.stages, registry.hyper_parameters)
-    if len(found) != 1 or found[0].name != HyperParameter.WEIGHT_DECAY or 0 not in (found[0].reference, found[0].candidate):
+    one = found[0] if len(found) == 1 else None
+    if one is None or one.name != HyperParameter.WEIGHT_DECAY or 0 not in (one.reference, one.candidate) or not one.names:
         return set_alike(now)
-    if not (names := found[0].names):
-        return set_alike(now)
-    decayed = Side.CANDIDATE if found[0].reference == 0 else Side.REFERENCE
-    return Advice(message("next.group_alike", names=listed(names), decayed=decayed))
+    decayed = Side.CANDIDATE if one.reference == 0 else Side.REFERENCE
+    return Advice(message("next.group_alike", names=listed(one.names), decayed=decayed))
 
 
 def at_data(now: Situation) -> Advice | None:
@@ -179,14 +178,10 @@ def at_updates(now: Situation) -> Advice | None:
         return Advice(message("next.mend_term", term=Term(now.suspects[0].name)))
     if now.is_injected:
         return Advice(message("next.read_optimizer")) if now.is_replayable else None
-    updates = updates_to_inject(now.pair, now.stages)
+    updates, decides = updates_to_inject(now.pair, now.stages), message("decides.own_gradients")
     if now.is_replayable and set(updates) <= set(now.pair.reference.gradient_steps()):
-        return Advice(
-            message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"), decides=message("decides.own_gradients")
-        )
-    return Advice(
-        message("next.store_updates"), ("injectable", "injected_again", "compare_again"), decides=message("decides.own_gradients")
-    )
+        return Advice(message("next.inject_gradients", count=len(updates)), ("injected", "compare_fed"), decides=decides)
+    return Advice(message("next.store_updates"), ("injectable", "injected_again", "compare_again"), decides=decides)
 
 
 def at_self_check(now: Situation) -> Advice:

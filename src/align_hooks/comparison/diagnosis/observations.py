@@ -96,11 +96,6 @@ class Observations:
         own = {side: kind for side, kind in types.items() if kind not in ADAMS and "adam" in kind.lower()}
         return {} if len(own) == len(types) else own
 
-    @property
-    def is_tied(self) -> bool:
-        """Return whether both models' embeddings share their weight with the output layer."""
-        return all(run.facts.model.get("tie_word_embeddings") for run in self.pair.runs)
-
     @cached_property
     def logits_agree(self) -> bool:
         """Return whether the first loss differs although all points of the first step agree, the logits among them."""
@@ -121,12 +116,6 @@ class Observations:
     def predicts(self, name: str) -> bool:
         """Return whether a tensor is of a layer that predicts further tokens, behind the layers of the decoder."""
         return 0 < self.pair.layers <= model_positions.place(name).depth < math.inf
-
-    @property
-    def same_loss(self) -> bool:
-        """Return whether the first losses are equal to the bit, which no fault of the forward pass leaves them."""
-        findings = self.stages[registry.first_loss].findings if registry.first_loss in self.stages else ()
-        return bool(findings) and all(finding.error == 0 for finding in findings)
 
     @property
     def tensors(self) -> StageResult | None:
@@ -176,12 +165,6 @@ class Observations:
     def is_balanced(self) -> bool:
         """Return whether an auxiliary loss of experts is on record."""
         return any(AUXILIARY in (row.terms or ()) for run in self.pair.runs for row in run.rows)
-
-    @property
-    def router_is_lost(self) -> bool:
-        """Return whether next to nothing is left of the gradients of the routers that differ first."""
-        first = [finding for finding in self.wrong if self.boundary is not None and finding.name in self.boundary.below]
-        return self.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
     @property
     def starts_at_prediction(self) -> bool:

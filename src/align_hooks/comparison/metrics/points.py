@@ -27,13 +27,10 @@ HEALED = 10.0
 """Times the limit ratio of everything made from it that a healed point has: no fault fades so fast."""
 
 
-def forward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Return the points in the order of a forward pass, and each point's sources."""
-    return in_order(names), sources(names)
-
-
-def backward_order(names: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Return the gradients of points in the order of a backward pass, and each gradient's sources."""
+def pass_order(names: Sequence[str], *, backward: bool) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """Return points in the order of a forward pass, or gradients of points in that of a backward pass, and each one's sources."""
+    if not backward:
+        return in_order(names), sources(names)
     bare = [name.removesuffix(GRADIENT) for name in names]
     users = consumers(sources(bare))
     ordered = [name + GRADIENT for name in reversed(in_order(bare))]

@@ -129,11 +129,6 @@ class BlockUpdate:
         """What is taken off the decayed weights."""
         return self.rate * self.scale * self.direction
 
-    @property
-    def weights_rest(self) -> Array:
-        """Recorded weights after the update, less the predicted."""
-        return self.after - (self.before * (1 - self.decayed) - self.step)
-
 
 def predictions(group: ParameterGroup, updates: Iterable[MatrixUpdate]) -> Iterator[BlockUpdate]:
     """Yield each block of each update beside its prediction, which starts from recorded momentum where there is any."""
@@ -163,7 +158,8 @@ def misfits(group: ParameterGroup, updates: Iterable[MatrixUpdate]) -> tuple[flo
     for block in predictions(group, updates):
         if block.recorded is not None:
             momentum = max(momentum, in_roundings(block.recorded - block.momentum, block.momentum_rounding))
-        weights = max(weights, in_roundings(block.weights_rest, block.weights_rounding))
+        rest = block.after - (block.before * (1 - block.decayed) - block.step)
+        weights = max(weights, in_roundings(rest, block.weights_rounding))
     return momentum, weights
 
 

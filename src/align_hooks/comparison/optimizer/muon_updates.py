@@ -15,23 +15,10 @@ from msgspec.structs import replace
 
 from align_hooks.comparison.finding import Term
 from align_hooks.comparison.metrics.limits import weights_eps
+from align_hooks.comparison.optimizer import muon
 from align_hooks.comparison.optimizer.formula import FITS
-from align_hooks.comparison.optimizer.muon import (
-    DECAYS,
-    MANTISSA,
-    SCALES,
-    Array,
-    Blocks,
-    BlockUpdate,
-    MatrixUpdate,
-    in_roundings,
-    misfits,
-    parts_of,
-    predictions,
-    scale_of,
-)
 from align_hooks.comparison.optimizer.recorded_updates import UpdateRow, gradients, rows_of_updates
-from align_hooks.comparison.optimizer.updates import MOVED, FittedTerm
+from align_hooks.comparison.optimizer.updates import MOVED, FittedTerm, of_numbers
 from align_hooks.messages import Message, message
 from align_hooks.process.work import WorkPool
 from align_hooks.quantities.optimizer_state import MOMENTUM
@@ -58,14 +45,15 @@ class RecordedMatrix:
     """Of a block."""
     rows: tuple[UpdateRow, ...]
 
-    def updates(self) -> Iterator[MatrixUpdate]:
+    def updates(self) -> Iterator[muon.MatrixUpdate]:
         """Yield the updates in their order."""
         for row in self.rows:
             step, rate = row.step, row.rates[self.matrix.parameters[0]]
             before, after = (self._blocks(self.run.weights(number)) for number in (step, step + 1))
             gradient = self._blocks(gradients(self.run, self.partner, step))
             clipped = tuple(row.coefficient * block for block in gradient)
-            yield MatrixUpdate(step, rate, before, after, clipped, self._momentum(step), self._momentum(step + 1), weights_eps(self.run))
+            momenta = self._momentum(step), self._momentum(step + 1)
+            yield muon.MatrixUpdate(step, rate, before, after, clipped, *momenta, weights_eps(self.run))
 
     @property
     def name(self) -> str:
@@ -79,10 +67,10 @@ class RecordedMatrix:
         steps = len(self.group.coefficients or ())
         return 2.0 * self.matrix.blocks * len(self.rows) * steps * (4 * short * short * long + 2 * short**3)
 
-    def _blocks(self, tensors: Mapping[str, Array]) -> Blocks:
-        return parts_of(self.matrix, [np.asarray(tensors[name], np.float64) for name in self.matrix.parameters])
+    def _blocks(self, tensors: Mapping[str, muon.Array]) -> muon.Blocks:
+        return muon.parts_of(self.matrix, [np.asarray(tensors[name], np.float64) for name in self.matrix.parameters])
 
-    def _momentum(self, updates: int) -> Blocks | None:
+    def _momentum(self, updates: int) -> muon.Blocks | None:
         if updates not in self.run.optimizer_state_steps():
             return None
         return self._blocks(self.run.optimizer_state(updates).moments[MOMENTUM])
@@ -130,11 +118,10 @@ def check_muon(run: Run, partner: Run, optimizer: OptimizerFacts, *, candidate: 
     found = []
     for index, each in enumerate(chosen):
         work.progress(message("after_update.matrix", name=each.name), index, len(chosen))
-        found.append(misfits(each.group, each.updates()))
+        found.append(muon.misfits(each.group, each.updates()))
     if not all(math.isfinite(number) for pair in found for number in pair):
-        return message(
-            "formula.not_finite_matrix", name=next(each.name for each, pair in zip(chosen, found, strict=True) if sum(pair) != sum(pair))
-        )
+        first = next(each.name for each, pair in zip(chosen, found, strict=True) if sum(pair) != sum(pair))
+        return message("formula.not_finite_matrix", name=first)
     worst = max(max(pair) for pair in found)
     counts = (len(rows), len(chosen), len(every))
     if worst <= FITS:
@@ -149,7 +136,7 @@ def check_muon(run: Run, partner: Run, optimizer: OptimizerFacts, *, candidate: 
 def _is_known(group: ParameterGroup) -> bool:
     """Return whether a group's record has all that the formula takes, in words that it knows."""
     numbers = (group.momentum, group.dampening, group.weight_decay, group.extra_scale_factor)
-    words = group.scale_mode in SCALES, group.products in MANTISSA, group.weight_decay_method in DECAYS
+    words = group.scale_mode in muon.SCALES, group.products in muon.MANTISSA, group.weight_decay_method in muon.DECAYS
     known = group.nesterov is not None and bool(group.coefficients)
     return known and all(words) and all(number is not None and math.isfinite(number) for number in numbers)
 
@@ -191,7 +178,7 @@ def _unseen(each: RecordedMatrix) -> Iterator[Term]:
         Term.SCALE: replace(group, extra_scale_factor=1.1 * group.extra_scale_factor),
         Term.WEIGHT_DECAY: replace(group, weight_decay=0.5 * group.weight_decay if group.weight_decay else 0.1),
     }
-    yield from (term for term, other in others.items() if max(misfits(other, each.updates())) <= FITS)
+    yield from (term for term, other in others.items() if max(muon.misfits(other, each.updates())) <= FITS)
 
 
 def _explained(matrices: Sequence[RecordedMatrix], found: Sequence[tuple[float, float]]) -> tuple[list[FittedTerm], list[str]]:
@@ -202,7 +189,7 @@ def _explained(matrices: Sequence[RecordedMatrix], found: Sequence[tuple[float, 
     if used is not None:
         terms.append(_momentum_term(wrong[0].group, *used, wrong, matrices))
         matrices = [_with(each, momentum=used[0], dampening=1 - used[1]) if each in wrong else each for each in matrices]
-        found = [misfits(each.group, each.updates()) for each in matrices]
+        found = [muon.misfits(each.group, each.updates()) for each in matrices]
     left += [each.name for each, (momentum, _) in zip(matrices, found, strict=True) if momentum > FITS]
     off = [each for each, (_, weights) in zip(matrices, found, strict=True) if weights > FITS]
     fitted = {each.name: fit for each in off if (fit := _fitted(each)) is not None}
@@ -228,14 +215,14 @@ def _names(some: Sequence[RecordedMatrix], matrices: Sequence[RecordedMatrix]) -
 def _momentum(matrices: Sequence[RecordedMatrix]) -> tuple[float, float] | None:
     """Return the factors of momentum and gradient with which the recorded momentum was made; None where no two factors do it."""
     normal, right = np.zeros((2, 2)), np.zeros(2)
-    for block in (block for each in matrices for block in predictions(each.group, each.updates())):
+    for block in (block for each in matrices for block in muon.predictions(each.group, each.updates())):
         if block.recorded is not None:
             columns = np.stack([block.old.ravel(), block.gradient.ravel()])
             normal += columns @ columns.T
             right += columns @ block.recorded.ravel()
     momentum, weight = np.linalg.lstsq(normal, right, rcond=None)[0].tolist()
     used = [_with(each, momentum=momentum, dampening=1 - weight) for each in matrices]
-    return (momentum, weight) if all(misfits(each.group, each.updates())[0] <= FITS for each in used) else None
+    return (momentum, weight) if all(muon.misfits(each.group, each.updates())[0] <= FITS for each in used) else None
 
 
 def _momentum_term(
@@ -261,7 +248,7 @@ class StepFit:
 def _fitted(each: RecordedMatrix) -> StepFit | None:
     """Return the decay, rate and factor that explain a matrix's updates; None where none do."""
     fits = []
-    for block in predictions(each.group, each.updates()):
+    for block in muon.predictions(each.group, each.updates()):
         fit = _of_block(block, each.group)
         if fit is None:
             return None
@@ -269,10 +256,10 @@ def _fitted(each: RecordedMatrix) -> StepFit | None:
     return StepFit(median(fit.decay for fit in fits), median(fit.rate for fit in fits), median(fit.factor for fit in fits))
 
 
-def _of_block(block: BlockUpdate, group: ParameterGroup) -> StepFit | None:
+def _of_block(block: muon.BlockUpdate, group: ParameterGroup) -> StepFit | None:
     """Return the change of fewest terms that explains an update."""
     decay = group.weight_decay or 0.0
-    unit = DECAYS[str(group.weight_decay_method)](block.rate, 1.0)
+    unit = muon.DECAYS[str(group.weight_decay_method)](block.rate, 1.0)
     taken = block.decayed * block.before
     if (rate := _solved(block, taken + block.step)) is not None:
         return StepFit(decay, rate=rate[0])
@@ -285,20 +272,19 @@ def _of_block(block: BlockUpdate, group: ParameterGroup) -> StepFit | None:
     return None
 
 
-def _solved(block: BlockUpdate, *columns: Array, known: Array | float = 0.0) -> list[float] | None:
+def _solved(block: muon.BlockUpdate, *columns: muon.Array, known: muon.Array | float = 0.0) -> list[float] | None:
     """Return the factors of the columns whose sum, with what is known, is the change of the weights; None where there are none."""
     change = (block.before - block.after - known).ravel()
     matrix = np.stack([column.ravel() for column in columns], axis=1)
     solved = np.linalg.lstsq(matrix, change, rcond=None)[0]
-    return solved.tolist() if in_roundings(change - matrix @ solved, block.weights_rounding) <= FITS else None
+    return solved.tolist() if muon.in_roundings(change - matrix @ solved, block.weights_rounding) <= FITS else None
 
 
 def _step_terms(matrices: Sequence[RecordedMatrix], fits: Mapping[str, StepFit]) -> Iterator[FittedTerm]:
     """Yield decay, rate and scale where they are not as recorded."""
     decays = [each for each in matrices if abs(fits[each.name].decay - (each.group.weight_decay or 0.0)) > EQUAL * fits[each.name].decay]
     if decays:
-        numbers = _numbers(decays[0].group.weight_decay or 0.0, fits[decays[0].name].decay)
-        yield FittedTerm(Term.WEIGHT_DECAY, *numbers, _names(decays, matrices))
+        yield of_numbers(Term.WEIGHT_DECAY, decays[0].group.weight_decay or 0.0, fits[decays[0].name].decay, _names(decays, matrices))
     factors = {each.name: fits[each.name].rate * fits[each.name].factor for each in matrices}
     some = [each for each in matrices if abs(factors[each.name] - 1) > MOVED]
     if not some:
@@ -310,7 +296,7 @@ def _step_terms(matrices: Sequence[RecordedMatrix], fits: Mapping[str, StepFit])
     explained = nearest != mode and abs(found[nearest] - extra) <= EQUAL * extra
     if shared is not None and shared != 1 and not explained:
         rate = max((row.rates[some[0].name] for row in some[0].rows), default=0.0)
-        yield FittedTerm(Term.LEARNING_RATE, *_numbers(rate, rate * shared), _names(some, matrices))
+        yield of_numbers(Term.LEARNING_RATE, rate, rate * shared, _names(some, matrices))
         return
     used = message("after_update.factors", least=min(factors.values()), largest=max(factors.values()))
     if found:
@@ -320,13 +306,9 @@ def _step_terms(matrices: Sequence[RecordedMatrix], fits: Mapping[str, StepFit])
 
 def _modes(matrices: Sequence[RecordedMatrix], factors: Mapping[str, float]) -> dict[str, float]:
     """Return the modes that explain the factors of all steps, each with its extra factor."""
-    scales = {each.name: factors[each.name] * scale_of(each.group, each.shape) for each in matrices}
-    modes = {mode: _one([scales[each.name] / scale(*each.shape) for each in matrices]) for mode, scale in SCALES.items()}
+    scales = {each.name: factors[each.name] * muon.scale_of(each.group, each.shape) for each in matrices}
+    modes = {mode: _one([scales[each.name] / scale(*each.shape) for each in matrices]) for mode, scale in muon.SCALES.items()}
     return {mode: factor for mode, factor in modes.items() if factor is not None}
-
-
-def _numbers(recorded: float, used: float) -> tuple[Message, Message]:
-    return message("after_update.number", number=recorded), message("after_update.fitted_number", number=used)
 
 
 def _one(factors: Sequence[float]) -> float | None:
@@ -336,33 +318,30 @@ def _one(factors: Sequence[float]) -> float | None:
 
 def _coefficients_term(some: Sequence[RecordedMatrix], matrices: Sequence[RecordedMatrix]) -> FittedTerm | None:
     """Return the term of the iteration where updates have the right singular vectors and other singular values."""
-    values: list[Array] = []
-    for block in (block for each in some for block in predictions(each.group, each.updates())):
+    values: list[muon.Array] = []
+    for block in (block for each in some for block in muon.predictions(each.group, each.updates())):
         left, _, right = np.linalg.svd(block.orthogonalised, full_matrices=False)
         update = block.before * (1 - block.decayed) - block.after
         diagonal = np.einsum("ij,ij->j", left, update @ right.T)
-        if in_roundings(update - (left * diagonal) @ right, block.weights_rounding) > FITS:
+        if muon.in_roundings(update - (left * diagonal) @ right, block.weights_rounding) > FITS:
             return None
         ours = np.einsum("ij,ij->j", left, block.direction @ right.T)
         values += [ours, diagonal / (block.rate * block.scale or 1.0)]
     recorded = some[0].group.coefficients or ()
     names = _names(some, matrices)
     for steps in range(1, 2 * len(recorded) + 1):
-        if all(max(misfits(_with(each, coefficients=(recorded * 2)[:steps]).group, each.updates())) <= FITS for each in some):
+        if all(max(muon.misfits(_with(each, coefficients=(recorded * 2)[:steps]).group, each.updates())) <= FITS for each in some):
             made, used = (message("after_update.steps", count=count) for count in (len(recorded), steps))
             return FittedTerm(Term.COEFFICIENTS, made, used, names)
-    made, used = (_singular_values(np.concatenate(values[at::2])) for at in (0, 1))
+    both = [np.concatenate(values[at::2]) for at in (0, 1)]
+    made, used = (message("after_update.singular_values", largest=float(each.max()), middle=float(np.median(each))) for each in both)
     return FittedTerm(Term.COEFFICIENTS, made, used, names)
-
-
-def _singular_values(values: Array) -> Message:
-    return message("after_update.singular_values", largest=float(values.max()), middle=float(np.median(values)))
 
 
 def _nesterov_term(some: Sequence[RecordedMatrix], matrices: Sequence[RecordedMatrix]) -> FittedTerm | None:
     """Return the term where the other kind of momentum explains the updates."""
     others = [_with(each, nesterov=not each.group.nesterov) for each in some]
-    if any(misfits(each.group, each.updates())[1] > FITS for each in others):
+    if any(muon.misfits(each.group, each.updates())[1] > FITS for each in others):
         return None
     made, not_made = message("after_update.by_nesterov_of_muon"), message("after_update.not_nesterov_of_muon")
     return FittedTerm(Term.NESTEROV, *((made, not_made) if some[0].group.nesterov else (not_made, made)), _names(some, matrices))
@@ -378,7 +357,7 @@ def _unrecorded_momentum_term(some: Sequence[RecordedMatrix], matrices: Sequence
         return _with(each, momentum=momentum, dampening=momentum if averages else group.dampening)
 
     def misfit(momentum: float) -> float:
-        return max(misfits(of(least, momentum).group, least.updates()))
+        return max(muon.misfits(of(least, momentum).group, least.updates()))
 
     low, high = 0.0, 1.0 - 1e-4
     grid = np.linspace(low, high, 33)
@@ -389,6 +368,6 @@ def _unrecorded_momentum_term(some: Sequence[RecordedMatrix], matrices: Sequence
         left, right = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, right) if misfit(left) <= misfit(right) else (left, high)
     momentum = (low + high) / 2
-    if any(max(misfits(of(each, momentum).group, each.updates())) > FITS for each in some):
+    if any(max(muon.misfits(of(each, momentum).group, each.updates())) > FITS for each in some):
         return None
     return _momentum_term(group, momentum, 1 - momentum if averages else 1 - group.dampening, some, matrices)

@@ -54,6 +54,11 @@ class FittedTerm:
         return message("after_update.term_of", term=self.term, names=names)
 
 
+def of_numbers(term: Term, recorded: float, used: float, names: tuple[str, ...] = ()) -> FittedTerm:
+    """Return a changed number: as people wrote it (fp32's view of 0.1 is 0.1), and to the digits that a fit to fp32 numbers can have."""
+    return FittedTerm(term, message("after_update.number", number=recorded), message("after_update.fitted_number", number=used), names)
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The terms that explain updates; misfits are in roundings."""

@@ -196,15 +196,8 @@ def place_of_error(runs: tuple[Run, Run], tensors: Sequence[Tensors], finding: F
         wrong = [index for index, (error, size, _) in enumerate(measured) if not error <= (finding.limit or 0.0) * size]
         if len(wrong) == 1 and math.isfinite(measured[wrong[0]][0]):
             rank, shard = parts[wrong[0]]
-            empty = not part(whole, shard).any()
-            return message(
-                "sharding.rank_holds_the_error_and_zeros" if empty else "sharding.rank_holds_the_error",
-                name=name,
-                side=side,
-                rank=rank,
-                place=coordinates(run, rank),
-                region=region(shard),
-            )
+            id = "sharding.rank_holds_the_error" if part(whole, shard).any() else "sharding.rank_holds_the_error_and_zeros"
+            return message(id, name=name, side=side, rank=rank, place=coordinates(run, rank), region=region(shard))
     return None
 
 

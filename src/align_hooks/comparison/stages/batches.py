@@ -10,22 +10,14 @@ import numpy as np
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.batch_differences import ARRAYS, Common
-from align_hooks.comparison.data.batches import BatchEvidence, differences, differing_digests, differing_tokens, unseen_mask
+from align_hooks.comparison.data.batches import OTHER, BatchEvidence, differences, differing_digests, differing_tokens, unseen_mask
 from align_hooks.comparison.finding import Finding, Metric, Words, at_step, when
 from align_hooks.comparison.findings import WORST
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.stage_result import FaultLocation, Phase, Reason, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import Message, Side, message, sentences
-from align_hooks.record.batch_statistics import (
-    BatchStatistics,
-    SampleRelation,
-    arrays_of,
-    conclude,
-    relation_of,
-    side_by_side,
-    vocabulary_of,
-)
+from align_hooks.record.batch_statistics import BatchStatistics, arrays_of, conclude, relation_of, side_by_side, vocabulary_of
 from align_hooks.record.check.gaps import unseen_at
 from align_hooks.record.format.missing_batch import MissingBatchReason
 from align_hooks.record.read.batch import Batch
@@ -152,7 +144,7 @@ def _consumed(pair: Pair) -> list[Finding]:
 
 
 def _number(kind: Metric, step: int, ours: float, theirs: float) -> Finding:
-    return Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind, pattern=SampleRelation.OTHER_SAMPLES)
+    return Finding(at_step(kind, step), ours, theirs, step=step, quantity=kind, pattern=OTHER)
 
 
 def _weighs_otherwise(context: ComparisonContext) -> bool:

@@ -25,9 +25,8 @@ def initial_optimizer_state(context: ComparisonContext) -> StageResult:
     types = {kind for state in states.values() for kind in state.dtypes.values()}
     rounding = limits_for(*types)[1].eps if types - {"float32"} else 0.0
     findings = moment_errors(pair, first, rounding, context.work)
-    unknown = sorted(
-        {str(group.optimizer) for run in pair.runs if run.facts.optimizer for group in run.facts.optimizer.groups if group.moments == ()}
-    )
+    groups = [group for run in pair.runs if run.facts.optimizer for group in run.facts.optimizer.groups]
+    unknown = sorted({str(group.optimizer) for group in groups if group.moments == ()})
     if unknown and first > 0:
         why = message("optimizer_state.unknown", types=all_of(*unknown))
         return judged(initial_optimizer_state, why, findings, message("short.moments", count=len(findings)), incomplete=True)

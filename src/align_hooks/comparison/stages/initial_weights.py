@@ -20,9 +20,8 @@ def initial_weights(context: ComparisonContext) -> StageResult:
     """Compare the initial weights, to the bit or within the rounding of sketches."""
     result = exact_stage(context, initial_weights, Metric.WEIGHTS, lambda step: step == context.pair.first, 0.0)
     if (stale := _stale_main_parameters(context)) is not None:
-        return replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS).with_common(
-            stale, Pattern.STALE_MAIN_PARAMETERS
-        )
+        result = replace(result, status=Status.DIFFERENT, common=None, differs=None, place=FaultLocation.WEIGHTS)
+        return result.with_common(stale, Pattern.STALE_MAIN_PARAMETERS)
     if result.status is Status.DIFFERENT and not result.common:
         known = _converted(context, result)
         result = replace(result, differs=None).with_common(known) if known is not None else result

@@ -30,9 +30,8 @@ def later_losses(context: ComparisonContext) -> StageResult:
             skipped += bool(ours.skipped and theirs.skipped)
     count = len(exact) + len(free)
     if not count:
-        return StageResult(
-            later_losses, Status.INCOMPLETE if rows and not context.pair.dumped else Status.NOT_COMPARED, message("later_losses.none")
-        )
+        status = Status.INCOMPLETE if rows and not context.pair.dumped else Status.NOT_COMPARED
+        return StageResult(later_losses, status, message("later_losses.none"))
     judged_free = worst_findings([apart for apart in free if not context.is_banded(apart[0])], Metric.LOSS)
     of_exact, of_free = (worst_findings(of, Metric.LOSS) for of in (exact, free))
     wrong = [finding for finding in (*of_exact, *of_free) if finding.limit_ratio > 1]  # the first that is beyond its limit is among them

@@ -25,8 +25,5 @@ def difference_words(context: ComparisonContext) -> Message:
     """Say what differs; where a side's model was not recognised, only that: nothing else of it is worth reading first."""
     if all(finding.name != FAMILY for finding in context.settings):
         return message("model_settings.differ", names=several([finding.what for finding in context.settings]))
-    return next(
-        message("model_settings.not_recognised", side=side, what=of_no_family(run.facts.model))
-        for side, run in context.pair.sides
-        if NO_FAMILY in run.facts.model
-    )
+    side, model = next((side, run.facts.model) for side, run in context.pair.sides if NO_FAMILY in run.facts.model)
+    return message("model_settings.not_recognised", side=side, what=of_no_family(model))

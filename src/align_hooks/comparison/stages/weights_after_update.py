@@ -20,7 +20,7 @@ from align_hooks.comparison.optimizer.clipped_apart import ClippedGroup, by_own_
 from align_hooks.comparison.optimizer.formula import FITS, Array, HyperParameters, UpdateFormula
 from align_hooks.comparison.optimizer.muon_updates import MuonCheck, check_muon
 from align_hooks.comparison.optimizer.recorded_updates import OnRecord, gather
-from align_hooks.comparison.optimizer.updates import MOVED, Explanation, FittedTerm, blind, emptied, explain
+from align_hooks.comparison.optimizer.updates import MOVED, Explanation, FittedTerm, blind, emptied, explain, of_numbers
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
@@ -156,22 +156,23 @@ def as_check(side: Side, muon: MuonCheck | Message, *, undecayed: bool, known: b
         either = [Term.SCALE] if term.term is Term.LEARNING_RATE and undecayed else []
         wrong.append(_of_term(term, side, either, muon.left, known=known))
     if muon.left and not wrong:
-        subject, off = (
-            message("after_update.no_muon_of", side=side, names=listed(muon.left)),
-            message("after_update.off_as_recorded", rest=roundings(muon.misfit)),
-        )
-        of_some = Pattern.SOME_UPDATES if len(muon.left) <= muon.checked / 2 else None
-        values = subject, off, message("after_update.no_term"), muon.misfit, FITS
-        wrong.append(Finding(*values, name=_alone(muon.left), quantity=Metric.UPDATES, unit=Unit.ROUNDINGS, pattern=of_some))
+        of_some = len(muon.left) <= muon.checked / 2
+        subject, best = message("after_update.no_muon_of", side=side, names=listed(muon.left)), message("after_update.no_term")
+        wrong.append(_unexplained(subject, muon.misfit, best, muon.left, of_some=of_some))
     return UpdateCheck(note, known=not muon.left, findings=tuple(wrong))
 
 
 def _of_term(change: FittedTerm, side: Side, alone: Sequence[Argument], left: Sequence[str], *, known: bool) -> Finding:
-    """Return a changed term as a finding; any of ``alone`` would explain as much."""
+    """Return a changed term as a finding, with the tensors ``left`` unexplained, or other terms ``alone`` that explain as much."""
     recorded = message("after_update.on_record" if known else "after_update.expected", value=change.recorded)
     used = message("after_update.used", value=change.used)
     quantity = QUANTITIES.get(change.term, Metric.HYPER_PARAMETER)
-    return Finding(_of_updates(change, side, alone, left), recorded, used, quantity=quantity, term=change.term)
+    subject = message("after_update.term", term=change.subject, side=side)
+    if left:
+        subject = message("after_update.term_in_part", term=change.subject, side=side, names=listed(left))
+    elif alone:
+        subject = message("after_update.term_or_alone", term=change.subject, side=side, others=terms(alone))
+    return Finding(subject, recorded, used, quantity=quantity, term=change.term)
 
 
 def check_adam(side: Side, run: Run, partner: Run, work: WorkPool) -> UpdateCheck:
@@ -226,32 +227,20 @@ def findings(side: Side, explanation: Explanation, record: OnRecord, *, known: b
         wrong.append(Finding(subject, *values, name=_alone(still), quantity=Metric.UPDATES))
     wrong += [_of_term(change, side, alone, explanation.left, known=known) for change in changes]
     if not changes and (explanation.left or not still):
-        wrong.append(_unexplained(side, explanation, len(record.evidence.names)))
+        of_some = 0 < len(explanation.left) <= len(record.evidence.names) / 2
+        subject = message("after_update.no_adamw", side=side)
+        if of_some:
+            subject = message("after_update.no_adamw_of", side=side, names=listed(explanation.left))
+        best = message("after_update.off_at_best", rest=roundings(explanation.explained))
+        wrong.append(_unexplained(subject, explanation.recorded, best, explanation.left, of_some=of_some))
     return wrong
 
 
-def _of_updates(change: FittedTerm, side: Side, alone: Sequence[Argument], left: Sequence[str]) -> Message:
-    """Name a term of a side's updates, with the tensors that it leaves unexplained or the other terms that explain as much."""
-    if left:
-        return message("after_update.term_in_part", term=change.subject, side=side, names=listed(left))
-    if alone:
-        return message("after_update.term_or_alone", term=change.subject, side=side, others=terms(alone))
-    return message("after_update.term", term=change.subject, side=side)
-
-
-def _unexplained(side: Side, explanation: Explanation, tensors: int) -> Finding:
-    """Return a finding for updates that no terms explain, of some tensors where most others follow the formula."""
-    names, misfit = explanation.left, explanation.recorded
-    of_some = bool(names) and len(names) <= tensors / 2
-    subject = message("after_update.no_adamw", side=side)
-    if of_some:
-        subject = message("after_update.no_adamw_of", side=side, names=listed(names))
-    values = (
-        message("after_update.off_as_recorded", rest=roundings(misfit)),
-        message("after_update.off_at_best", rest=roundings(explanation.explained)),
-    )
-    known = {"name": _alone(names), "pattern": Pattern.SOME_UPDATES if of_some else None}
-    return Finding(subject, *values, misfit, FITS, quantity=Metric.UPDATES, unit=Unit.ROUNDINGS, **known)  # type: ignore[arg-type]
+def _unexplained(subject: Message, misfit: float, best: Message, names: Sequence[str], *, of_some: bool) -> Finding:
+    """Return a finding for updates that no terms explain, ``of_some`` tensors where most others follow the formula."""
+    off, pattern = message("after_update.off_as_recorded", rest=roundings(misfit)), Pattern.SOME_UPDATES if of_some else None
+    known = {"name": _alone(names), "quantity": Metric.UPDATES, "unit": Unit.ROUNDINGS, "pattern": pattern}
+    return Finding(subject, off, best, misfit, FITS, **known)  # type: ignore[arg-type]
 
 
 def _alone(names: Sequence[str]) -> str:
@@ -263,13 +252,13 @@ def _changes(used: HyperParameters, record: OnRecord) -> Iterator[FittedTerm]:
     """Yield each changed term, as recorded and as used."""
     recorded = record.settings
     if abs(used.rate - recorded.rate) > MOVED:
-        yield FittedTerm(Term.LEARNING_RATE, _recorded(record.learning_rate), _fitted(record.learning_rate * used.rate))
+        yield of_numbers(Term.LEARNING_RATE, record.learning_rate, record.learning_rate * used.rate)
     betas = (recorded.beta1, used.beta1), (recorded.beta2, used.beta2)
     if any(abs(before - after) > MOVED * (1 - before) for before, after in betas):
         was = message("after_update.betas", beta1=recorded.beta1, beta2=recorded.beta2)
         yield FittedTerm(Term.BETAS, was, message("after_update.fitted_betas", beta1=used.beta1, beta2=used.beta2))
     if abs(used.eps - recorded.eps) > MOVED * recorded.eps:
-        yield FittedTerm(Term.EPS, _recorded(recorded.eps), _fitted(used.eps))
+        yield of_numbers(Term.EPS, recorded.eps, used.eps)
     yield from _decay(used.decay, recorded.decay, record.evidence.names)
     if used.bias_correction != recorded.bias_correction:
         made, not_made = message("after_update.correction_made"), message("after_update.correction_not_made")
@@ -285,7 +274,7 @@ def _changes(used: HyperParameters, record: OnRecord) -> Iterator[FittedTerm]:
         was = message("after_update.clipped_to", norm=norm) if norm is not None else message("after_update.not_clipped")
         yield FittedTerm(Term.CLIP_COEFFICIENT, was, message("after_update.clipped_to_fitted", norm=used.clip))
     if abs(used.scale - recorded.scale) > MOVED:
-        yield FittedTerm(Term.GRADIENT_SCALE, _recorded(recorded.scale), _fitted(used.scale))
+        yield of_numbers(Term.GRADIENT_SCALE, recorded.scale, used.scale)
     if used.count != recorded.count:
         first = record.evidence.updates[0].count
         yield FittedTerm(Term.COUNT, first, max(1, first + used.count))
@@ -303,19 +292,9 @@ def _decay(used: Array, recorded: Array, names: Sequence[str]) -> Iterator[Fitte
     decaying = (used > 0) & ((recorded > 0) | ~recorded.any())
     highest = float(recorded.max(initial=0.0))
     if decaying.any() and np.abs(used - recorded)[decaying].max() > MOVED * highest:
-        yield FittedTerm(Term.WEIGHT_DECAY, _recorded(highest), _fitted(float(used[decaying].max())))
+        yield of_numbers(Term.WEIGHT_DECAY, highest, float(used[decaying].max()))
 
 
 def roundings(misfit: float) -> Message:
     """Return the misfit in roundings of the weights; beyond a million the number says nothing."""
     return message("after_update.roundings", rest=misfit) if misfit < FAR else message("after_update.over_a_million_roundings")
-
-
-def _recorded(value: float) -> Message:
-    """Return a setting as people wrote it: fp32's view of 0.1 is 0.1."""
-    return message("after_update.number", number=value)
-
-
-def _fitted(value: float) -> Message:
-    """Return a fitted value, to the digits that a fit to fp32 numbers can have."""
-    return message("after_update.fitted_number", number=value)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.advice import mend_cause, mend_ranks
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
-from align_hooks.comparison.diagnosis.observations import is_like
-from align_hooks.comparison.diagnosis.tied import WEIGHT, part_that_is_off
+from align_hooks.comparison.diagnosis.observations import is_like, is_next_to_gone
 from align_hooks.comparison.finding import Pattern
 from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages import registry
+from align_hooks.messages import Message, message
+from align_hooks.names.points import EMBEDDING
 
 GRADIENTS = (FaultLocation.GRADIENTS,)
 BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "auxiliary")
@@ -25,7 +29,8 @@ NAMED = (
 @Hypothesis("router_detached", GRADIENTS, outranks=("auxiliary_loss", "prediction_loss")).by(Grounds.BRANCH)
 def router_detached(fault: Fault) -> bool:
     """Gradients agree from the output back to experts, and next to nothing is left of their router's."""
-    return fault.seen.router_is_lost
+    first = [finding for finding in fault.seen.wrong if fault.seen.boundary is not None and finding.name in fault.seen.boundary.below]
+    return fault.seen.starts_at_routers and bool(first) and all(map(is_next_to_gone, first))
 
 
 @Hypothesis("auxiliary_loss", GRADIENTS, settings=BALANCING).by(Grounds.BRANCH)
@@ -71,10 +76,40 @@ def values_agree(fault: Fault) -> bool:
     return fault.seen.status(registry.activation_gradients) is Status.SAME
 
 
+WEIGHT = f"{EMBEDDING}.weight"
+SMALL = 1e-3
+"""Part of the largest row's difference up to which a row is off by rounding."""
+
+
+def part_that_is_off(context: ComparisonContext) -> Message | None:
+    """Name the part of the first step's gradient that is off, the embedding's or the output layer's; None where records are missing, or
+    every row is used.
+
+    The embedding's gradient reaches the rows of the tokens in a batch, and no other. The output layer's gradient has all rows, for each
+    logit contributes to every token's loss."""
+    pair, first = context.pair, context.pair.first
+    if first is None or first not in pair.steps("batches") or not pair.both_stored("gradients", first):
+        return None
+    tokens, gradients = context.first_batches[0].tokens, [run.gradients(first) for run in pair.runs]
+    if tokens is None or any(WEIGHT not in of_run for of_run in gradients):
+        return None
+    ours, theirs = (of_run[WEIGHT] for of_run in gradients)
+    if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return None
+    apart = np.linalg.norm(ours - theirs, axis=1)
+    off = apart > SMALL * apart.max()
+    looked_up = np.isin(np.arange(len(off)), tokens)
+    if looked_up.all() or not off.any():
+        return None
+    counts = {"count": int(off.sum()), "all": len(off)}
+    return message("tied.of_output" if (off & ~looked_up).any() else "tied.of_embedding", **counts)
+
+
 @Hypothesis("tied_weight", GRADIENTS, outranks=("gradient_alone",), detail=part_that_is_off, is_of_one_tensor=True).by(Grounds.EXTENT)
 def tied_weight(fault: Fault) -> bool:
     """The weight that the embedding shares with the output layer is the only tensor that differs."""
-    return fault.seen.is_tied and fault.seen.only_tensor is not None and fault.suspect.name == WEIGHT
+    is_tied = all(run.facts.model.get("tie_word_embeddings") for run in fault.seen.pair.runs)
+    return is_tied and fault.seen.only_tensor is not None and fault.suspect.name == WEIGHT
 
 
 @Hypothesis("gradient_alone", GRADIENTS, is_of_one_tensor=True).by(Grounds.EXTENT)
