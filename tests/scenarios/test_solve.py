@@ -12,8 +12,8 @@ import pytest
 from align_hooks.cli import app
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import Side
-from align_hooks.scenarios.solve import STATE, Solving
-from align_hooks.scenarios.trial import Budget, SolveStep, Trainings, attached, last_words
+from align_hooks.scenarios.solve import STATE, Solving, attached
+from align_hooks.scenarios.trial import Budget, SolveStep, Trainings, last_words
 from invoked import invoke
 from scenarios.trained import TESTS, Trained
 

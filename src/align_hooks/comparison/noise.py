@@ -159,7 +159,5 @@ def _other_weights(reference: Run, run: Run, eps: float) -> Message | None:
 
 def _digests(run: Run, step: int) -> dict[int, dict[str, str]]:
     """Return rank to name to digest of a step's inputs; token losses are no input."""
-    return {
-        rank: {name: stored.sha256 for name, stored in batch.arrays.items() if name != "token_losses"}
-        for rank, batch in run.batch_descriptions(step).items()
-    }
+    arrays = {rank: batch.arrays.items() for rank, batch in run.batch_descriptions(step).items()}
+    return {rank: {name: stored.sha256 for name, stored in of_rank if name != "token_losses"} for rank, of_rank in arrays.items()}

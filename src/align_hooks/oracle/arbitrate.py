@@ -57,10 +57,8 @@ def first_step(reference: Run, candidate: Run) -> int:
     """Return the first step whose weights and batch both runs recorded; raise RecordError where there is none."""
     for run in (reference, candidate):
         if not steps_of(run):
-            raise RecordError(
-                f"{run.path} has no step with both weights and batch; record it with {PREFIX}WEIGHTS=0 {PREFIX}BATCHES=0"
-                f" {PREFIX}GRADIENTS=0"
-            )
+            variables = f"{PREFIX}WEIGHTS=0 {PREFIX}BATCHES=0 {PREFIX}GRADIENTS=0"
+            raise RecordError(f"{run.path} has no step with both weights and batch; record it with {variables}")
     common = sorted(set(steps_of(reference)) & set(steps_of(candidate)))
     if not common:
         raise RecordError(f"no step has weights and batch in both {reference.path} and {candidate.path}; record one step of both")

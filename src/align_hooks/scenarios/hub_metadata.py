@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from align_hooks.configuration.yaml_files import yaml_text
-from align_hooks.scenarios.card import Card, ItemCard
+from align_hooks.scenarios.card import Card
 
 METRIC = "relative-error"
 """The type of a metric."""
@@ -16,15 +14,12 @@ TASK = {"type": "text-generation", "name": "training"}
 
 
 def hub_metadata(card: Card) -> str:
-    """Return the metadata as YAML, a result an item, whose metrics are the errors of the stages."""
-    results = [result for name, item in card.items.items() for result in results_of(name, item)]
-    return yaml_text({**TAGS, "model-index": [{"name": card.title, "results": results}]})
-
-
-def results_of(name: str, item: ItemCard) -> Iterator[Mapping[str, object]]:
-    """Yield the result of an item; none where no stage has a number."""
-    stages = {id_: stage for id_, stage in item.stages.items() if stage.error is not None}
-    metrics = [{"type": METRIC, "name": id_, "value": stage.error, "args": {"limit": stage.limit}} for id_, stage in stages.items()]
-    if metrics:
+    """Return the metadata as YAML, a result an item with numbers, whose metrics are the errors of the stages."""
+    results = []
+    for name, item in card.items.items():
+        stages = {id_: stage for id_, stage in item.stages.items() if stage.error is not None}
+        metrics = [{"type": METRIC, "name": id_, "value": stage.error, "args": {"limit": stage.limit}} for id_, stage in stages.items()]
         compared = f"{name}: {item.candidate.framework} against {item.reference.framework}"
-        yield {"task": TASK, "dataset": {"type": "align-hooks", "name": compared}, "metrics": metrics}
+        if metrics:
+            results.append({"task": TASK, "dataset": {"type": "align-hooks", "name": compared}, "metrics": metrics})
+    return yaml_text({**TAGS, "model-index": [{"name": card.title, "results": results}]})

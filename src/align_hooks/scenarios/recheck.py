@@ -104,15 +104,11 @@ def against_trainings(card: Card, text: str, folder: Path, seconds: float) -> It
         except AlignHooksError as error:
             yield Departure(f"items.{name}", item.expected_result, str(error))
             continue
-        asked, found = ([settings_of(line) for line in each] for each in (lines.values(), made.commands[: len(places)]))
+        # the settings, which the caller's environment, or a record that was there, may change
+        asked, found = ([line.partition(ATTACHED)[0] for line in each] for each in (lines.values(), made.commands[: len(places)]))
         yield from departures(flat(asked, f"items.{name}.commands."), flat(found, f"items.{name}.commands."))
         yield from departures(repeatable(item, card.model, name), repeatable(made, model_of(runs), name))
         yield from moved_losses(name, item, made)
-
-
-def settings_of(line: str) -> str:
-    """Return the settings of a line of the card, which the caller's environment, or a record that was there, may change."""
-    return line.partition(ATTACHED)[0]
 
 
 def repeatable(item: ItemCard, model: Mapping[str, object], name: str) -> dict[str, object]:

@@ -18,19 +18,7 @@ from align_hooks.comparison.verdict import ComparisonResult, Trial, Verdict
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import Message, Side, message
 from align_hooks.record.write import output
-from align_hooks.scenarios.trial import (
-    BY_ITSELF,
-    Budget,
-    Halt,
-    Resumed,
-    Solved,
-    SolveStep,
-    Spent,
-    Trainings,
-    attached,
-    carry_out,
-    first_step,
-)
+from align_hooks.scenarios.trial import BY_ITSELF, Budget, Halt, Resumed, Solved, SolveStep, Spent, Trainings, carry_out, first_step
 from align_hooks.settings import PREFIX
 
 STATE = "solve.json"
@@ -151,6 +139,16 @@ class Solving:
         if (state.reference, state.candidate) != (commands[Side.REFERENCE], commands[Side.CANDIDATE]):
             raise AlignHooksError(f"{folder} holds the steps of other commands; name another --folder")
         self.steps, self.trainings.first = state.steps, first_step(folder / Side.REFERENCE.value)
+
+
+def attached(command: str) -> str:
+    """Return the line that starts a shell command with the hooks attached."""
+    try:
+        words = shlex.split(command)
+        is_plain = shlex.join(words) == command and "=" not in "".join(words[:1])
+    except ValueError:  # an open quotation, of which bash says more
+        is_plain = False
+    return f"align-hooks run -- {command if is_plain else f'bash -c {shlex.quote(command)}'}"
 
 
 def by_itself(result: ComparisonResult) -> Conclusion:

@@ -212,16 +212,6 @@ def carried(line: str, words: Sequence[str], run: Path) -> tuple[str, ...]:
 # ---- processes
 
 
-def attached(command: str) -> str:
-    """Return the line that starts a shell command with the hooks attached."""
-    try:
-        words = shlex.split(command)
-        is_plain = shlex.join(words) == command and "=" not in "".join(words[:1])
-    except ValueError:  # an open quotation, of which bash says more
-        is_plain = False
-    return f"align-hooks run -- {command if is_plain else f'bash -c {shlex.quote(command)}'}"
-
-
 def ran(line: str, log: Path, seconds: float, variables: Mapping[str, str]) -> int | None:
     """Run a line in a shell without input, its output in ``log``, and return its exit code; None where it took longer and was ended."""
     log.parent.mkdir(parents=True, exist_ok=True)

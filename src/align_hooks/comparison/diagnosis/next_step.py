@@ -184,11 +184,6 @@ def at_updates(now: Situation) -> Advice | None:
     return Advice(message("next.store_updates"), ("injectable", "injected_again", "compare_again"), decides=decides)
 
 
-def at_self_check(now: Situation) -> Advice:
-    """Return what to do where a record contradicts itself."""
-    return Advice(message("next.read_self_check"), ("show_contradictions",))
-
-
 AT_PLACE: dict[FaultLocation, Callable[[Situation], Advice | None]] = {
     FaultLocation.CONFIGURATION: at_configuration,
     FaultLocation.DATA: at_data,
@@ -201,7 +196,7 @@ AT_PLACE: dict[FaultLocation, Callable[[Situation], Advice | None]] = {
     FaultLocation.OPTIMIZER: at_updates,
     FaultLocation.NEXT_LOSS: at_updates,
     FaultLocation.CURVE: at_curve,
-    FaultLocation.SELF_CHECK: at_self_check,
+    FaultLocation.SELF_CHECK: lambda now: Advice(message("next.read_self_check"), ("show_contradictions",)),
 }
 """Place of a fault to what to do; its function returns None where neither a record nor the place says anything."""
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from align_hooks.comparison.metrics.measures import root_mean_square
 from align_hooks.record.format.schema import MuonMatrix, ParameterGroup
 
 Array = NDArray[np.float64]
@@ -82,15 +83,15 @@ def orthogonalised(block: Array, group: ParameterGroup, *, rounded: bool = False
     x: Rounded = block if lacking is None else block.astype(np.float32)
     if transposed := x.shape[0] > x.shape[1]:
         x = x.T
-    x = _rounded(x / max(float(np.linalg.norm(x)), float(np.finfo(np.float32).tiny)), lacking)
+    x = rounded_to(x / max(float(np.linalg.norm(x)), float(np.finfo(np.float32).tiny)), lacking)
     for a, b, c in group.coefficients or ():
-        square = _rounded(x @ x.T, lacking)
-        polynomial = _rounded(b * square + c * (square @ square), lacking)
-        x = _rounded(a * x + polynomial @ x, lacking)
+        square = rounded_to(x @ x.T, lacking)
+        polynomial = rounded_to(b * square + c * (square @ square), lacking)
+        x = rounded_to(a * x + polynomial @ x, lacking)
     return np.asarray(x.T if transposed else x, np.float64)
 
 
-def _rounded(array: Rounded, lacking: int | None) -> Rounded:
+def rounded_to(array: Rounded, lacking: int | None) -> Rounded:
     """Round fp32 numbers to a mantissa that lacks bits, to nearest; None leaves an array as it is."""
     if not lacking:
         return array if lacking is None else array.astype(np.float32)
@@ -144,9 +145,11 @@ def predictions(group: ParameterGroup, updates: Iterable[MatrixUpdate]) -> Itera
             used = m if recorded is None else recorded  # an error of the momentum is not one of the weights
             n = (1 - group.dampening) * g + group.momentum * used if group.nesterov else used
             direction, scale = orthogonalised(n, group), scale_of(group, n.shape)
-            noise = _rms(direction - orthogonalised(n, group, rounded=True))
-            m_rounding = FP32 * _rms(np.abs(group.momentum * old) + np.abs((1 - group.dampening) * g))
-            rounding = update.eps * _rms(after) + 8 * FP32 * _rms(after - before) + MEASURED * update.rate * scale * noise
+            noise = root_mean_square(direction - orthogonalised(n, group, rounded=True))
+            m_rounding = FP32 * root_mean_square(np.abs(group.momentum * old) + np.abs((1 - group.dampening) * g))
+            rounding = (
+                update.eps * root_mean_square(after) + 8 * FP32 * root_mean_square(after - before) + MEASURED * update.rate * scale * noise
+            )
             decayed = DECAYS[str(group.weight_decay_method)](update.rate, group.weight_decay)
             yield BlockUpdate(before, after, update.rate, decayed, scale, old, g, m, recorded, n, direction, m_rounding, rounding)
             carried[index] = used
@@ -165,8 +168,4 @@ def misfits(group: ParameterGroup, updates: Iterable[MatrixUpdate]) -> tuple[flo
 
 def in_roundings(rest: Array, rounding: float) -> float:
     """Return the root mean square of differences in roundings."""
-    return _rms(rest) / max(rounding, float(np.finfo(np.float32).tiny))
-
-
-def _rms(array: Array) -> float:
-    return math.sqrt(float(np.mean(array * array)))
+    return root_mean_square(rest) / max(rounding, float(np.finfo(np.float32).tiny))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.metrics.limits import ROUNDED
+from align_hooks.comparison.optimizer.muon import MANTISSA, rounded_to
 from align_hooks.messages import Message, message
 from align_hooks.record.format.layout import Array
 
@@ -92,7 +93,7 @@ def _known(name: str, before: Array, after: Array) -> Iterator[Message]:
     if after.size > 1 and (after == after.flat[0]).all() and not (before == before.flat[0]).all():
         yield message("conversion.not_loaded", name=name, value=float(after.flat[0]))
     with np.errstate(over="ignore"):
-        halves = {"bfloat16": _bfloat16(before), "float16": before.astype(np.float16).astype(np.float32)}
+        halves = {"bfloat16": rounded_to(before, MANTISSA["bfloat16"]), "float16": before.astype(np.float16).astype(np.float32)}
     for kind, rounded in halves.items():
         if np.array_equal(after, rounded):
             yield message("conversion.rounded", name=name, type=kind)
@@ -104,14 +105,6 @@ def _known(name: str, before: Array, after: Array) -> Iterator[Message]:
             yield message("conversion.places_in_another_order", name=name, axis=axis, order=order)
         else:
             yield message("conversion.columns_in_another_order" if axis else "conversion.rows_in_another_order", name=name, order=order)
-
-
-def _bfloat16(array: Array) -> Array:
-    """Round fp32 to bfloat16 and back, which keeps the upper 16 bits."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    nearest = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    rounded: Array = (nearest & np.uint32(0xFFFF0000)).view(np.float32)
-    return rounded
 
 
 def _order(before: Array, after: Array) -> Message | None:

@@ -35,13 +35,7 @@ MISCOUNTED = {
 """Tensors that a norm leaves out, or counts once more, with message and location: one alone may be the record's own, a copy."""
 OF_ALL_SQUARES = (ContradictionKind.NORM_TAKEN_AGAIN, ContradictionKind.ELEMENTS)
 """Norms of other squares than those of all gradients, no tensor of which is singled out."""
-OF_NORMS = (
-    ContradictionKind.RANKS_OF_NORM,
-    ContradictionKind.NORM_TAKEN_AGAIN,
-    ContradictionKind.NORM_OF_RANKS,
-    ContradictionKind.ELEMENTS,
-    *MISCOUNTED,
-)
+OF_NORMS = (ContradictionKind.RANKS_OF_NORM, ContradictionKind.NORM_OF_RANKS, *OF_ALL_SQUARES, *MISCOUNTED)
 """Contradictions of norms, which follow from gradients that are not shared."""
 Explained: TypeAlias = tuple[Words, Pattern | None, FaultLocation]
 """What a self-check found, with its pattern and where that fault is."""

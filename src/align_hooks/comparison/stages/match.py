@@ -17,11 +17,8 @@ from align_hooks.messages import message, sentences, terms
 @stage("match", place=FaultLocation.MATCH, is_before_numbers=True)
 def match(context: ComparisonContext) -> StageResult:
     """Compare steps and parameters: how much of the two runs can be compared."""
-    problems = [
-        Finding(problem.message, side, step=problem.step, rank=problem.rank, quantity=Metric.WHOLENESS)
-        for side, run in context.pair.sides
-        for problem in run.problems
-    ]
+    known = [(side, problem) for side, run in context.pair.sides for problem in run.problems]
+    problems = [Finding(each.message, side, step=each.step, rank=each.rank, quantity=Metric.WHOLENESS) for side, each in known]
     if unfit := _unfit(context):
         reason, why = unfit
         shown = tuple(problems) if reason is not Reason.NO_REPEAT else ()
@@ -36,8 +33,7 @@ def match(context: ComparisonContext) -> StageResult:
         return StageResult(match, Status.NOT_COMPARABLE, words, (*findings, *problems), reason=reason, short=short, differs=why)
 
     padding = sorted(name for name in ours.keys() | theirs.keys() if name.endswith("#padding") and ours.get(name) != theirs.get(name))
-    left_out = _left_out(context, ours, theirs)
-    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(ours, theirs, left_out, context.allow_missing)
+    shapes, alone = _of_other_shapes(ours, theirs), _of_one_side(context, ours, theirs)
     if padding and not _beside_padding(padding, [*shapes, *alone], ours, theirs):
         return not_comparable(message("match.other_padding", names=terms(padding)), Reason.OTHER_PADDING)
     if shapes or alone:
@@ -88,12 +84,6 @@ def _in_short(context: ComparisonContext, names: Collection[str]) -> Words:
     return terms([made, message("short.names", count=len(names))]) if names else made
 
 
-def _left_out(context: ComparisonContext, ours: Shapes, theirs: Shapes) -> Collection[str]:
-    """Return the other run's parameters that a dump lacks: another tool chose what it keeps."""
-    lacked = zip(context.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
-    return {name for (side, _), names in lacked if side in context.pair.dumped for name in names}
-
-
 def _of_other_shapes(ours: Shapes, theirs: Shapes) -> list[Finding]:
     """Return the parameters that both sides have in different shapes."""
     differing = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
@@ -113,8 +103,9 @@ def _beside_padding(padding: Sequence[str], differing: Sequence[Finding], ours: 
     return not all(one.name.endswith("#padding") or is_of_vocabulary(one.name) for one in differing)
 
 
-def _of_one_side(ours: Shapes, theirs: Shapes, left_out: Collection[str], allow_missing: Sequence[str]) -> list[Finding]:
-    """Return the parameters that one side lacks and may not lack."""
-    lacking = sorted((ours.keys() ^ theirs.keys()) - {*left_out})
-    alone = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in allow_missing)]
+def _of_one_side(context: ComparisonContext, ours: Shapes, theirs: Shapes) -> list[Finding]:
+    """Return the parameters that one side lacks and may not lack; of a dump another tool chose what it keeps."""
+    lacked = zip(context.pair.sides, (theirs.keys() - ours.keys(), ours.keys() - theirs.keys()), strict=True)
+    lacking = sorted(name for (side, _), names in lacked if side not in context.pair.dumped for name in names)
+    alone = [name for name in lacking if not any(fnmatchcase(name, pattern) for pattern in context.allow_missing)]
     return [Finding(name, *presence(name in ours), name=name, quantity=Metric.SHAPE) for name in alone]
