@@ -96,9 +96,7 @@ class Pass:
         for ahead in range(1, self.model.predicting + 1):
             predicted: Rows = []
             yield from self._layer_values(self.model.layers + ahead - 1, self.normed, predicted)
-            total = 0.0
-            for row, losses in enumerate(predicted):
-                total += float((fp64(losses) * self._weights(row, ahead)).sum())
+            total = sum(float((fp64(losses) * self._weights(row, ahead)).sum()) for row, losses in enumerate(predicted))
             self.terms[PREDICTION] = self.terms.get(PREDICTION, 0.0) + total
         objective = self.inputs.objective
         self._of_routers = {number: router_terms(objective, rows, self.model.configuration) for number, rows in self.logits.items()}

@@ -38,18 +38,24 @@ def variables(run: Path, source: Path | None) -> dict[str, str]:
 
 
 def isolate(reference: Run, step: int, folder: Path, decode: Decode | None) -> IsolatedStep:
-    """Write the global batch of a step into ``folder``, in the guide's layout, and return the commands that train on it."""
-    written = folder / "batch"
-    place = written / "step_0" / "rank_0"
+    """Write the batch of a step into ``folder``, and return the commands that train on it."""
+    batch = extract(reference, step, folder / "batch")
+    tokens = reference.batch(step).tokens
+    beginnings = [] if tokens is None else tokens[:SHOWN, :WORDS].tolist()
+    samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in beginnings)
+    return IsolatedStep(step, samples, tuple(command(batch, reference.path, folder / side) for side in ("reference", "candidate")))
+
+
+def extract(reference: Run, step: int, folder: Path) -> Path:
+    """Write the global batch of one step as a directory of one step, in the guide's layout, and return the directory."""
+    place = folder / "step_0" / "rank_0"
     place.mkdir(parents=True, exist_ok=True)
     batch = reference.batch(step)
     left_out = {"token_losses", *(("attention_mask",) if batch.causal else ())}  # the guide's layout implies a causal mask
     for name, array in batch.arrays().items():
         if name not in left_out:
             atomic.write_array(place / f"{name}.npy", array)
-    beginnings = [] if batch.tokens is None else batch.tokens[:SHOWN, :WORDS].tolist()
-    samples = tuple(" ".join(map(str, ids)) if decode is None else repr(decode(ids)) for ids in beginnings)
-    return IsolatedStep(step, samples, tuple(command(written, reference.path, folder / side) for side in ("reference", "candidate")))
+    return folder
 
 
 def command(batch: Path, reference: Path, run: Path) -> str:

@@ -6,7 +6,6 @@ from align_hooks.configuration.yaml_files import yaml_text
 from align_hooks.scenarios.card import Card
 
 METRIC = "relative-error"
-"""The type of a metric."""
 TAGS = {"tags": ["align-hooks"]}
 FRONT = f"---\n{yaml_text(TAGS)}"
 """How a page of ours begins."""

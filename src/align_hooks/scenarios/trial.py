@@ -40,7 +40,6 @@ VARIABLES = {Side.REFERENCE: "REFERENCE_COMMAND", Side.CANDIDATE: "CANDIDATE_COM
 SOURCES = tuple(f"{PREFIX}{name}" for name in ("REPLAY_BATCHES", "LOAD_WEIGHTS", "INJECT_GRADIENTS", "REPLAY_ROUTING", "TEACHER"))
 """Settings that name a run which a training reads."""
 GB = 1e9
-"""Bytes."""
 OTHER = '"${OTHER_MACHINE:?user@host}"'
 
 

@@ -132,6 +132,11 @@ def mean_square(repeats: int) -> float:
     return 1.5 + 3.5 / repeats
 
 
+def cost(slope: float, square: float) -> float:
+    """Return what a step subtracts from a slope's exponent, where innovations have this mean square."""
+    return square * slope**2 / 2
+
+
 @dataclass(slots=True)
 class Detector:
     """The evidence of a run's differences, step by step, that they are no honest ones."""
@@ -155,7 +160,7 @@ class Detector:
 
     def __post_init__(self) -> None:
         self._level = NoiseLevel(self.model.gain)
-        self._costs = [mean_square(self.model.repeats) * slope**2 / 2 for slope in SLOPES]
+        self._costs = [cost(slope, mean_square(self.model.repeats)) for slope in SLOPES]
         self.enough = math.log(max(len(self.model.scale), 1) / self.false_alarms)
 
     def see(self, step: int, place: int, difference: float) -> bool:

@@ -32,7 +32,6 @@ def _commands(parts: Sequence[str], commands: Sequence[str]) -> dict[str, str]:
 
 _TABLES = sections(Path(__file__).parent / "commands.txt")
 COMMANDS = _commands(_TABLES["parts"], _TABLES["commands"])
-"""Commands to paste."""
 OF_CANDIDATE = ("fed", "fed_again", "resumed", "injected", "injected_again", "routed", "points_of_candidate")
 OF_REFERENCE = ("noise", "replayable", "injectable", "points_of_reference")
 SIDES = dict.fromkeys(OF_CANDIDATE, Side.CANDIDATE) | dict.fromkeys(OF_REFERENCE, Side.REFERENCE)

@@ -74,7 +74,6 @@ class BatchComparison:
     unseen: bool = False
     """Whether a side's mask is unknown."""
     common: Common = field(default_factory=Common)
-    """What differing steps have in common."""
 
     def add(self, step: int, ours: Batch, theirs: Batch) -> list[Message]:
         """Compare a step, and return what of it cannot be compared."""
