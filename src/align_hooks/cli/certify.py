@@ -22,8 +22,7 @@ from align_hooks.report import card as report
 from align_hooks.report.blocks import Code, Paragraph
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.json import encoded
-from align_hooks.scenarios.card import NOT_IN_A_NAME, Card, ItemCard, card_of, is_sealed, item_of, model_of, read_card, text_of
-from align_hooks.scenarios.hub_metadata import FRONT
+from align_hooks.scenarios.card import FRONT, NOT_IN_A_NAME, Card, ItemCard, card_of, is_sealed, item_of, model_of, read_card, text_of
 from align_hooks.scenarios.recheck import Departure, Held, against_records, against_trainings
 
 MOST = 1 << 24

@@ -10,8 +10,7 @@ from align_hooks.report.blocks import Code, DocumentBlock, Heading, Medium, Para
 from align_hooks.report.document import Document
 from align_hooks.report.json import Shape, Shapes
 from align_hooks.report.markdown import escaped, markdown
-from align_hooks.scenarios.card import Card, ItemCard, RunCard
-from align_hooks.scenarios.hub_metadata import hub_metadata
+from align_hooks.scenarios.card import Card, ItemCard, RunCard, hub_metadata
 from align_hooks.scenarios.recheck import Departure, Held
 
 

@@ -46,6 +46,9 @@ ATTACHED = " align-hooks run -- "
 """What stands between the settings of a line and the command that trains."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 Digests: TypeAlias = dict[str, str]
+TAGS = {"tags": ["align-hooks"]}
+FRONT = f"---\n{yaml_text(TAGS)}"
+"""How a page of ours begins."""
 
 
 class StageCard(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -255,6 +258,19 @@ def text_of(card: Card) -> str:
     """Return the text of the file, sealed by its digest."""
     body = HEAD + yaml_text(msgspec.to_builtins(card))
     return f"{body}{SEAL}{xxh3(body.encode())}\n"
+
+
+def hub_metadata(card: Card) -> str:
+    """Return the metadata that model hubs read, the ``model-index`` of Hugging Face's model cards, as YAML: a result an item with numbers,
+    whose metrics are the errors of the stages."""
+    task, results = {"type": "text-generation", "name": "training"}, []
+    for name, item in card.items.items():
+        stages = {id_: stage for id_, stage in item.stages.items() if stage.error is not None}
+        metrics = [{"type": "relative-error", "name": id_, "value": one.error, "args": {"limit": one.limit}} for id_, one in stages.items()]
+        compared = f"{name}: {item.candidate.framework} against {item.reference.framework}"
+        if metrics:
+            results.append({"task": task, "dataset": {"type": "align-hooks", "name": compared}, "metrics": metrics})
+    return yaml_text({**TAGS, "model-index": [{"name": card.title, "results": results}]})
 
 
 def is_sealed(text: str) -> bool:
