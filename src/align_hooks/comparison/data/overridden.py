@@ -31,6 +31,7 @@ class Changed:
 
 
 EVALUATION = "args.eval_iters"
+RATES = ("optimizer.learning_rate", "lr_schedule", "args.lr", "args.lr_decay_style", "args.lr_warmup_iters")
 # Left out: what makes a replay possible or supplies what is recorded anyway (data set, columns, input_sliced_sig, data_skip_steps,
 # repeats, epochs, the end of training, evaluations behind the last step), what a rehearsal on a CPU computes otherwise (all under
 # ALIGN_HOOKS_DEVICE), what moves only rounding, and what a stage or a note of its own reports (loaded states, replayed gradients, experts,
@@ -39,14 +40,8 @@ CHANGED = (
     Changed(PAD_TOKEN_ID, "changed.pad_token_id", "tokens", PADDING),
     Changed("model.model_config.ignore_token_id", "changed.ignore_token_id", "labels", -100),
     Changed("runner_config.batch_size", "changed.batch_size"),
-    Changed("train_dataset.data_loader.config.seed", "changed.seed", is_of_order=True),
-    Changed("seed", "changed.seed", is_of_order=True),
-    Changed("args.seed", "changed.seed", is_of_order=True),
-    Changed("optimizer.learning_rate", "changed.learning_rate"),
-    Changed("lr_schedule", "changed.learning_rate"),
-    Changed("args.lr", "changed.learning_rate"),
-    Changed("args.lr_decay_style", "changed.learning_rate"),
-    Changed("args.lr_warmup_iters", "changed.learning_rate"),
+    *(Changed(seed, "changed.seed", is_of_order=True) for seed in ("train_dataset.data_loader.config.seed", "seed", "args.seed")),
+    *(Changed(rate, "changed.learning_rate") for rate in RATES),
     Changed(EVALUATION, "changed.evaluation"),
 )
 """MindFormers 1.9 hides tokens of ``pad_token_id`` from the loss where a data set has no column ``loss_mask`` (``llama.py:667``,
