@@ -26,7 +26,6 @@ from align_hooks.comparison.stages import registry
 from align_hooks.families.registry import routers
 from align_hooks.messages import Side
 from align_hooks.names.points import LOGITS
-from align_hooks.record.format.terms import AUXILIARY
 
 TENSORS = (registry.gradients, registry.local_norms)
 """Stages with one finding a tensor, the more specific first."""
@@ -160,11 +159,6 @@ class Observations:
     def starts_at_routers(self) -> bool:
         """Return whether gradients agree from the output back to experts, and differ from their routers on."""
         return self.boundary is not None and all(is_like(name, ROUTERS) for name in self.boundary.below)
-
-    @property
-    def is_balanced(self) -> bool:
-        """Return whether an auxiliary loss of experts is on record."""
-        return any(AUXILIARY in (row.terms or ()) for run in self.pair.runs for row in run.rows)
 
     @property
     def starts_at_prediction(self) -> bool:

@@ -13,6 +13,7 @@ from align_hooks.comparison.stage_result import FaultLocation, Status
 from align_hooks.comparison.stages import registry
 from align_hooks.messages import Message, message
 from align_hooks.names.points import EMBEDDING
+from align_hooks.record.format.terms import AUXILIARY
 
 GRADIENTS = (FaultLocation.GRADIENTS,)
 BALANCING = ("moe_aux_loss_coeff", "moe_router_load_balancing_type", "micro_batch_size", "auxiliary")
@@ -36,7 +37,8 @@ def router_detached(fault: Fault) -> bool:
 @Hypothesis("auxiliary_loss", GRADIENTS, settings=BALANCING).by(Grounds.BRANCH)
 def auxiliary_loss(fault: Fault) -> bool:
     """Gradients agree from the output back to experts, and differ from their router on, whose logits such a loss pulls."""
-    return fault.seen.starts_at_routers or (fault.is_at("mlp.gate") and fault.seen.is_balanced)
+    rows = (row for run in fault.seen.pair.runs for row in run.rows)
+    return fault.seen.starts_at_routers or (fault.is_at("mlp.gate") and any(AUXILIARY in (row.terms or ()) for row in rows))
 
 
 @Hypothesis("prediction_loss", GRADIENTS, settings=PREDICTION).by(Grounds.BRANCH)
