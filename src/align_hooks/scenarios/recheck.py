@@ -63,7 +63,7 @@ def against_records(card: Card, text: str) -> Iterator[Departure]:
     yield from departures(was, now)
 
 
-OF_A_VERSION = re.compile(r"(^|\.)(align_hooks|summary|compared|expected_result|limit)$|\.(notes|acceptance)")
+OF_A_VERSION = re.compile(r"(^|\.)(align_hooks|summary|compared|expected_result|limit)\Z|\.(notes|acceptance)")
 """Keys of what another version of align_hooks may say otherwise of the same records; notes and acceptance are lists of words."""
 
 

@@ -147,9 +147,8 @@ def predictions(group: ParameterGroup, updates: Iterable[MatrixUpdate]) -> Itera
             direction, scale = orthogonalised(n, group), scale_of(group, n.shape)
             noise = root_mean_square(direction - orthogonalised(n, group, rounded=True))
             m_rounding = FP32 * root_mean_square(np.abs(group.momentum * old) + np.abs((1 - group.dampening) * g))
-            rounding = (
-                update.eps * root_mean_square(after) + 8 * FP32 * root_mean_square(after - before) + MEASURED * update.rate * scale * noise
-            )
+            of_weights = update.eps * root_mean_square(after) + 8 * FP32 * root_mean_square(after - before)
+            rounding = of_weights + MEASURED * update.rate * scale * noise
             decayed = DECAYS[str(group.weight_decay_method)](update.rate, group.weight_decay)
             yield BlockUpdate(before, after, update.rate, decayed, scale, old, g, m, recorded, n, direction, m_rounding, rounding)
             carried[index] = used

@@ -24,8 +24,9 @@ def match(context: ComparisonContext) -> StageResult:
         shown = tuple(problems) if reason is not Reason.NO_REPEAT else ()
         return StageResult(match, Status.NOT_COMPARABLE, why, shown, reason=reason, differs=why)
     nameless = any(side in context.pair.converted and not context.pair.pieces(run) for side, run in context.pair.sides)
-    own, tables = context.pair.incomparable, ({}, {}) if nameless else map(context.pair.pieces, context.pair.runs)
-    ours, theirs = ({name: shape for name, shape in shapes.items() if name not in own} for shapes in tables)
+    ours, theirs = ({}, {}) if nameless else map(context.pair.pieces, context.pair.runs)
+    own = context.pair.incomparable
+    ours, theirs = ({name: shape for name, shape in shapes.items() if name not in own} for shapes in (ours, theirs))
     summary, short = _laid_out(context, None if nameless else (ours, theirs)), _in_short(context, ours.keys() & theirs.keys())
 
     def not_comparable(why: Words, reason: Reason, *findings: Finding) -> StageResult:

@@ -35,8 +35,9 @@ def self_check(context: ComparisonContext) -> StageResult:
         alike = copies_alike(copies) if copies else None
         return StageResult(self_check, Status.NOT_COMPARED, sentences(_unchecked(context, checks), alike))
     counts = {side: (len(check.steps), len(check.steps) + len(check.unchecked)) for side, check in checks.items()}
-    normal = ((side, *count) for side, count in counts.items() if count[1])
-    steps = all_of(*(message("self_check.steps", checked=checked, all=total, side=side) for side, checked, total in normal))
+    steps = all_of(
+        *(message("self_check.steps", checked=checked, all=total, side=side) for side, (checked, total) in counts.items() if total)
+    )
     inexact = max(check.inexact for check in checks.values())
     norms = message("self_check.norms", steps=steps, inexact=inexact, copies=copies_alike(copies))
     checked = sum(checked for checked, _ in counts.values())

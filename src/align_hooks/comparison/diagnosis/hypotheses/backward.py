@@ -88,7 +88,7 @@ def part_that_is_off(context: ComparisonContext) -> Message | None:
     every row is used.
 
     The embedding's gradient reaches the rows of the tokens in a batch, and no other. The output layer's gradient has all rows, for each
-    logit contributes to every token's loss."""
+    logit contributes to every token's loss. So the rows of tokens that are not in the batch distinguish the two."""
     pair, first = context.pair, context.pair.first
     if first is None or first not in pair.steps("batches") or not pair.both_stored("gradients", first):
         return None
