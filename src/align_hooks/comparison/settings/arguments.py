@@ -14,7 +14,6 @@ from align_hooks.configuration.pynative import PYNATIVE, recorded_arguments
 from align_hooks.messages import Message, message
 from align_hooks.record.format.schema import Facts
 
-MINDFORMERS = "ms"
 MODEL = "model.model_config."
 WORDS = {"None": None, "True": True, "False": False}
 UNKNOWN = object()
@@ -83,7 +82,7 @@ def number(value: object) -> object:
 
 def of_mindformers(facts: Facts) -> bool:
     """Return whether a run is one of MindFormers."""
-    return facts.side == MINDFORMERS
+    return facts.side == "ms"
 
 
 def recomputes(facts: Facts) -> bool | None:

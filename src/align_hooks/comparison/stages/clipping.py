@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, at_step, limit_ratio, when
@@ -17,14 +16,13 @@ from align_hooks.comparison.steps import drifting
 from align_hooks.messages import message, sentences
 
 NAMES = (Metric.GRAD_NORM.value, Metric.CLIP_COEFFICIENT.value)
-Number: TypeAlias = tuple[str, int, float, float, float]
-"""Name, step, both values and relative difference of a number; a long run has thousands, of which few become findings."""
 
 
 @stage("clipping", Phase.UPDATE, place=FaultLocation.CLIPPING, decides=False)
 def clipping(context: ComparisonContext) -> StageResult:
     """Compare the global norm by which each framework clipped, its coefficient, and skipped updates, at every step."""
-    numbers: list[Number] = []
+    # name, step, both values and relative difference; a long run has thousands, of which few become findings
+    numbers: list[tuple[str, int, float, float, float]] = []
     skipped = []
     spoiled = context.pair.skipped
     for ours, theirs in context.pair.rows:
