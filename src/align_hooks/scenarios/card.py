@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -45,7 +44,6 @@ VERIFIED, JUDGED = "verified", {True: "passed", False: "failed"}
 ATTACHED = " align-hooks run -- "
 """What stands between the settings of a line and the command that trains."""
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
-Digests: TypeAlias = dict[str, str]
 TAGS = {"tags": ["align-hooks"]}
 FRONT = f"---\n{yaml_text(TAGS)}"
 """How a page of ours begins."""
@@ -83,7 +81,7 @@ class RunCard(Struct, frozen=True, forbid_unknown_fields=True):
     """Axis to size, of the axes with more than one rank."""
     steps: int
     recorded: str | None
-    digests: Digests
+    digests: dict[str, str]
     """Part of the record to its digest. These files hold the digests of all others."""
 
 
@@ -221,7 +219,7 @@ def run_card(run: Run) -> RunCard:
     )
 
 
-def digests(run: Run) -> Digests:
+def digests(run: Run) -> dict[str, str]:
     """Return part to digest of run.json, manifests, rows and mask, which hold the digests of all else; ranks are digested together."""
     files = {"facts": [layout.run_file(run.path)], "manifest": [layout.manifest(run.path, rank) for rank in run.manifests]}
     files["causal_mask"] = [layout.causal_mask(run.path)]
