@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -137,31 +137,22 @@ def cost(slope: float, square: float) -> float:
     return square * slope**2 / 2
 
 
-@dataclass(slots=True)
 class Detector:
     """The evidence of a run's differences, step by step, that they are no honest ones."""
 
-    model: NoiseModel
-    false_alarms: float = FALSE_ALARMS
-    evidence: float = -math.inf
-    """Logarithm of the sum of products."""
-    start: int | None = None
-    """The step from which a drift is likely; None before any sign."""
-    enough: float = field(init=False)
-    """The evidence of an alarm."""
-    _level: NoiseLevel = field(init=False)
-    _far: deque[int] = field(default_factory=lambda: deque(maxlen=20))
-    """The last steps with an innovation of the largest size."""
-    _costs: list[float] = field(init=False)
-    """Subtracted from each slope's exponent at a step."""
-    _sums: list[float] = field(default_factory=lambda: [-math.inf] * len(SLOPES))
-    _runs: list[float] = field(default_factory=lambda: [0.0] * len(SLOPES))
-    _starts: list[int | None] = field(default_factory=lambda: [None] * len(SLOPES))
-
-    def __post_init__(self) -> None:
-        self._level = NoiseLevel(self.model.gain)
-        self._costs = [cost(slope, mean_square(self.model.repeats)) for slope in SLOPES]
-        self.enough = math.log(max(len(self.model.scale), 1) / self.false_alarms)
+    def __init__(self, model: NoiseModel, false_alarms: float = FALSE_ALARMS) -> None:
+        self.model = model
+        self.evidence, self.enough = -math.inf, math.log(max(len(model.scale), 1) / false_alarms)
+        """Logarithm of the sum of products, and that of an alarm."""
+        self.start: int | None = None
+        """The step from which a drift is likely; None before any sign."""
+        self._level = NoiseLevel(model.gain)
+        self._far = deque[int](maxlen=20)
+        """The last steps with an innovation of the largest size."""
+        self._costs = [cost(slope, mean_square(model.repeats)) for slope in SLOPES]
+        """Subtracted from each slope's exponent at a step."""
+        self._sums, self._runs = [-math.inf] * len(SLOPES), [0.0] * len(SLOPES)
+        self._starts: list[int | None] = [None] * len(SLOPES)
 
     def see(self, step: int, place: int, difference: float) -> bool:
         """Add the difference of a step at index ``place`` of the model; return whether it raises an alarm, which unsettled steps do not."""
