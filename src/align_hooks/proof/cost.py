@@ -50,8 +50,8 @@ def cost(plain: Sequence[Trained], other: Trained) -> Cost:
         max(ratios, default=None),
         None if waits is None or not before else most(other) - max(map(most, plain)),
         {line: count for line, count in lines.items() if count > 0},
-        None if None in (known := [peak_of(each, "device_memory") for each in (other, *plain)]) else further(known),
-        further([peak_of(each, "host_memory") for each in (other, *plain)]),
+        further(plain, other, "device_memory"),
+        further(plain, other, "host_memory") or 0,
     )
 
 
@@ -70,13 +70,10 @@ def waits_of(trained: Trained) -> Mapping[str, int] | None:
     return waits
 
 
-def peak_of(trained: Trained, memory: str) -> int | None:
-    """Return the peak of a ``memory`` of the rank with most; None where a rank does not know its own."""
-    peaks: list[int | None] = [getattr(seen, memory) for seen in trained.witnessed]
-    return None if None in peaks else max(peak for peak in peaks if peak is not None)
-
-
-def further(peaks: Sequence[int | None]) -> int:
-    """Return how much higher the first peak is than the highest of the others."""
-    first, *others = (peak or 0 for peak in peaks)
-    return first - max(others)
+def further(plain: Sequence[Trained], other: Trained, memory: str) -> int | None:
+    """Return how much higher the peak of a ``memory`` is than without hooks, of the rank with most; None where a rank does not know it."""
+    peaks = [[getattr(seen, memory) for seen in trained.witnessed] for trained in (other, *plain)]
+    if any(None in of_ranks for of_ranks in peaks):
+        return None
+    first, *others = map(max, peaks)
+    return int(first - max(others))
