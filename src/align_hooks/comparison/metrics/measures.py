@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.stored_tensor import BLOCK
 from align_hooks.record.read.tensors import Whole
 
+Rounded: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 ROW = 1 << 13
 """Elements squared and summed by one BLAS call; more would start threads, whose synchronisation costs more than the sum, a hundred times
 more on shared cores."""
@@ -65,6 +67,15 @@ def aligned(ours: Iterator[Array], theirs: Iterator[Array]) -> Iterator[tuple[Ar
 def root_mean_square(values: Array) -> float:
     """Return the root mean square, fp64."""
     return math.sqrt(float(np.square(values).mean()))
+
+
+def rounded_to(array: Rounded, lacking: int | None) -> Rounded:
+    """Round fp32 numbers to a mantissa that lacks bits, to nearest; None leaves an array as it is."""
+    if not lacking:
+        return array if lacking is None else array.astype(np.float32)
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    half = np.uint32((1 << (lacking - 1)) - 1) + ((bits >> np.uint32(lacking)) & np.uint32(1))
+    return ((bits + half) & ~np.uint32((1 << lacking) - 1)).view(np.float32)
 
 
 def relative_difference(reference: float, candidate: float) -> float:

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from align_hooks.comparison.metrics.measures import root_mean_square
+from align_hooks.comparison.metrics.measures import Rounded, root_mean_square, rounded_to
 from align_hooks.record.format.schema import MuonMatrix, ParameterGroup
 
 Array = NDArray[np.float64]
-Rounded = NDArray[np.float32] | NDArray[np.float64]
 Blocks = tuple[Array, ...]
 """The parts of a matrix that are orthogonalised each by itself."""
 MEASURED = 2.0
@@ -89,15 +88,6 @@ def orthogonalised(block: Array, group: ParameterGroup, *, rounded: bool = False
         polynomial = rounded_to(b * square + c * (square @ square), lacking)
         x = rounded_to(a * x + polynomial @ x, lacking)
     return np.asarray(x.T if transposed else x, np.float64)
-
-
-def rounded_to(array: Rounded, lacking: int | None) -> Rounded:
-    """Round fp32 numbers to a mantissa that lacks bits, to nearest; None leaves an array as it is."""
-    if not lacking:
-        return array if lacking is None else array.astype(np.float32)
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    half = np.uint32((1 << (lacking - 1)) - 1) + ((bits >> np.uint32(lacking)) & np.uint32(1))
-    return ((bits + half) & ~np.uint32((1 << lacking) - 1)).view(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from align_hooks.comparison.metrics.limits import ROUNDED
-from align_hooks.comparison.optimizer.muon import MANTISSA, rounded_to
+from align_hooks.comparison.metrics.measures import rounded_to
 from align_hooks.messages import Message, message
 from align_hooks.record.format.layout import Array
 
@@ -93,7 +93,8 @@ def _known(name: str, before: Array, after: Array) -> Iterator[Message]:
     if after.size > 1 and (after == after.flat[0]).all() and not (before == before.flat[0]).all():
         yield message("conversion.not_loaded", name=name, value=float(after.flat[0]))
     with np.errstate(over="ignore"):
-        halves = {"bfloat16": rounded_to(before, MANTISSA["bfloat16"]), "float16": before.astype(np.float16).astype(np.float32)}
+        # bfloat16 keeps the upper 16 bits
+        halves = {"bfloat16": rounded_to(before, 16), "float16": before.astype(np.float16).astype(np.float32)}
     for kind, rounded in halves.items():
         if np.array_equal(after, rounded):
             yield message("conversion.rounded", name=name, type=kind)
