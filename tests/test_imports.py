@@ -83,7 +83,7 @@ IMPORTED_ONLY_BY = {
     "align_hooks.torch_side": "torch_side",
     "align_hooks.ms_side": "ms_side",
     THIRD: "oracle cli.arbitrate",
-    "align_hooks.report.html": "report.comparison_page cli.check cli.files cli.prove cli.show cli.solve cli.watch",
+    "align_hooks.report.html": "report.comparison_page cli.files",
     "align_hooks.families": "families torch_side ms_side oracle doctor comparison replay checkpoints checklist.family_match",
 }
 """Library or package to the packages and modules that import it."""

@@ -17,7 +17,7 @@ from align_hooks.configuration.values import Configuration
 from align_hooks.data_file import sections
 from align_hooks.messages import rendered
 from align_hooks.record.write.atomic import json_text
-from align_hooks.report.check_json import JSON
+from align_hooks.report.check import JSON
 from align_hooks.report.json import as_json
 from checklist.exercises import flags, keys, megatron, mindformers, mindformers_tree, row, to_change
 from checklist.test_closed_loop import differing, without_advice

@@ -24,8 +24,7 @@ from align_hooks.checklist.tables import ROWS
 from align_hooks.configuration.megatron import read_command, read_script
 from align_hooks.configuration.values import MINDFORMERS, Configuration, ConfigurationError, SourceLocation, Value
 from align_hooks.messages import message
-from align_hooks.report.check import document
-from align_hooks.report.check_json import JSON
+from align_hooks.report.check import JSON, document
 from align_hooks.report.html import page
 from align_hooks.report.json import as_json
 from checklist.exercises import EXPERTS, FLAGS, LATENT, MEGATRON, NEW, OLD, megatron, mindformers, mindformers_tree, row

@@ -12,11 +12,10 @@ from align_hooks.checklist.fix import is_yaml
 from align_hooks.checklist.sides import check as check_sides
 from align_hooks.checklist.sides import fix as fix_sides
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, progress, report_file, report_files, written
+from align_hooks.cli.files import output, page_of, progress, report_file, report_files, written
 from align_hooks.messages import message
-from align_hooks.report.check import document
+from align_hooks.report.check import FORMAT, JSON, document
 from align_hooks.report.check_fix import mended as mended_lines
-from align_hooks.report.check_json import FORMAT, JSON
 from align_hooks.report.console import paragraph, print_blocks, print_document
 from align_hooks.report.json import as_json
 
@@ -56,8 +55,5 @@ def check(
         written("--fix", fix, lambda: mended.after)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: as_json(checked, JSON, FORMAT, **about))
-    if html is not None:
-        from align_hooks.report.html import page
-
-        written("--html", html, lambda: page(document(checked, everything=True), __version__))
+    written("--html", html, lambda: page_of(document(checked, everything=True)))
     raise SystemExit(checked.exit_code)

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bars
 from rich.table import Column
 
+from align_hooks._version import __version__
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
 from align_hooks.evidence.opened import open_evidence
@@ -27,6 +28,7 @@ from align_hooks.record.reader import Run
 from align_hooks.record.write import output as files
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import plain
+from align_hooks.report.document import Document
 from align_hooks.settings import Steps
 
 PIPED = 80
@@ -63,6 +65,13 @@ def report_files(html: Path | None, json: Path | None = None) -> tuple[Path | No
         with needing("html", "--html"):
             import align_hooks.report.html  # noqa: F401
     return report_file("--html", html), report_file("--json", json)
+
+
+def page_of(document: Document) -> str:
+    """Return a document as a page, which needs the libraries that :func:`report_files` looks for."""
+    from align_hooks.report.html import page
+
+    return page(document, __version__)
 
 
 def report_file(option: str, path: Path | None) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, place_of, report_files, written
+from align_hooks.cli.files import output, page_of, place_of, report_files, written
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.job.child import SIGNALLED
 from align_hooks.process.descendants import adopt
@@ -63,10 +63,7 @@ def prove(
         keep(proof)
         print_document(document(proof, __version__), output())
     written("--json", json, lambda: as_json(proof, JSON, align_hooks=__version__))
-    if html is not None:
-        from align_hooks.report.html import page
-
-        written("--html", html, lambda: page(document(proof, __version__), __version__))
+    written("--html", html, lambda: page_of(document(proof, __version__)))
     raise SystemExit(proof.verdict.exit_code)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, progress, report_files, run_of, written
+from align_hooks.cli.files import output, page_of, progress, report_files, run_of, written
 from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of
@@ -47,8 +47,5 @@ def show(
         state = health(run, inventory(run), wrong, None if checked is None else summary(checked))
     print_document(document(state), output())
     written("--json", json, lambda: as_json(state, JSON, align_hooks=__version__, run=str(path)))
-    if html is not None:
-        from align_hooks.report.html import page
-
-        written("--html", html, lambda: page(document(state), __version__))
+    written("--html", html, lambda: page_of(document(state)))
     raise SystemExit(state.exit_code)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, place_of, report_files, written
+from align_hooks.cli.files import output, page_of, place_of, report_files, written
 from align_hooks.comparison.diagnosis.commands import training_command
 from align_hooks.comparison.verdict import Trial
 from align_hooks.errors import AlignHooksError
@@ -15,7 +15,7 @@ from align_hooks.messages import Side, message
 from align_hooks.record.format import layout
 from align_hooks.record.reader import open_run
 from align_hooks.report import solve as report
-from align_hooks.report.blocks import Paragraph
+from align_hooks.report.blocks import Code, Paragraph
 from align_hooks.report.console import print_blocks, print_document
 from align_hooks.report.document import Document
 from align_hooks.report.json import SHAPES, encoded
@@ -65,7 +65,7 @@ def solve(
                 number += 1
                 print_blocks([report.begun(number, event.words)], console)
             case str():
-                print_blocks([report.line(event)], console)
+                print_blocks([Code([event])], console)
             case SolveStep():
                 print_blocks(report.showed(event), console)
             case Spent():
@@ -79,10 +79,7 @@ def solve(
     code = conclusion.result.exit_code
     shapes = {**SHAPES, **report.JSON}
     written("--json", json, lambda: {**about, "exit_code": code, **encoded(conclusion, shapes), "steps": encoded(solving.steps, shapes)})
-    if html is not None:
-        from align_hooks.report.html import page
-
-        written("--html", html, lambda: page(made, __version__))
+    written("--html", html, lambda: page_of(made))
     raise SystemExit(code)
 
 

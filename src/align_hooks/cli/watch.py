@@ -13,9 +13,9 @@ from rich.live import Live
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, place_of, report_files, run_of, written
+from align_hooks.cli.files import output, page_of, place_of, report_files, run_of, written
 from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS
-from align_hooks.comparison.control_band.watching import JobWatch, Watched
+from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair
 from align_hooks.errors import RecordError
@@ -58,25 +58,20 @@ def watch(
     watched, followed = JobWatch(trusted, repeats, false_alarms), Followed(place_of(candidate))
     console = output()
 
-    def page_of(outcome: Watched | None, why: Message | None, every: int) -> str:
-        from align_hooks.report.html import page
-
-        return page(document(watched, candidate, outcome, why, every), __version__)
-
     with display(watched, console) as show:
 
         def update() -> None:
             show(watched)
             if html is not None:
                 with suppress(OSError, ValueError):  # the next update writes it
-                    write_output(html, page_of(None, None, max(int(every), 1)))
+                    write_output(html, page_of(document(watched, candidate, None, every=max(int(every), 1))))
 
         finished, why = follow(watched, followed, every, patience, to_the_end, update)
     outcome = watched.outcome(ended=finished)
     print_document(document(watched, candidate, outcome, why), console)
     about = {"align_hooks": __version__, "reference": reference, "candidate": candidate}
     written("--json", json, lambda: as_json(watched, outcome, **about))
-    written("--html", html, lambda: page_of(outcome, why, 0))
+    written("--html", html, lambda: page_of(document(watched, candidate, outcome, why)))
     raise SystemExit(outcome.exit_code)
 
 

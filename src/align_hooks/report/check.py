@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from align_hooks.checklist.canonical_values import UNSET
+from align_hooks.checklist.edits import Edit, Form, SuggestedEdit
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.lookup import MODEL
-from align_hooks.checklist.result import CheckedSide, Checklist, Course, Scheduled
-from align_hooks.checklist.row import Occasion
+from align_hooks.checklist.result import CheckedSide, Checklist, Course, Scheduled, counts
+from align_hooks.checklist.row import Occasion, SideValue
+from align_hooks.checklist.uncovered import Uncovered
 from align_hooks.comparison.verdict import Curve
-from align_hooks.messages import Argument, Joined, Message, Side, message, rendered, sentences, terms
+from align_hooks.messages import Argument, Joined, Message, Side, as_data, message, rendered, sentences, terms
+from align_hooks.record.batch_statistics import BatchStatistics
 from align_hooks.report import to_change
 from align_hooks.report.blocks import (
     STEP,
@@ -29,10 +32,11 @@ from align_hooks.report.blocks import (
     Table,
     fact_text,
 )
-from align_hooks.report.check_fix import block_of
+from align_hooks.report.check_fix import over_block
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.document import Document, Identity
+from align_hooks.report.json import Shape, Shapes
 
 HEADS = {outcome: message(f"came_out.{outcome.value}") for outcome in RowOutcome}
 SET_UPS = {Occasion.FINDING_A_FAULT: message("heading.finding_a_fault"), Occasion.ACCEPTANCE: message("heading.acceptance")}
@@ -46,6 +50,8 @@ PLOTS = {Scheduled.LEARNING_RATE: "plot-learning", Scheduled.WEIGHT_DECAY: "plot
 """The place of each schedule on the page."""
 LISTED, PITFALLS = 8, 12
 """The most settings and problems in a sentence, and the most lines of a list on a terminal."""
+FORMAT = 2
+"""The number of the format of JSON; bump it when a meaning changes."""
 
 
 def document(checklist: Checklist, *, everything: bool = False) -> Document:
@@ -92,9 +98,9 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[DocumentB
     first = [checked for outcome in FIRST for checked in checklist.of(outcome)]
     if any(checked.change is not None and checked.change.of_model for checked in first):
         yield Paragraph(message("check.sections"), "dim")
-    if (to_write := block_of(checklist)) is not None:
-        yield Heading(to_write[0], on=Medium.TERMINAL)
-        yield Code(to_write[1].splitlines(), STEP, on=Medium.TERMINAL)
+    if checklist.block:
+        yield Heading(over_block(checklist), on=Medium.TERMINAL)
+        yield Code(checklist.block.splitlines(), STEP, on=Medium.TERMINAL)
     yield Items(checklist.gaps, message("heading.gaps"), PITFALLS)
     may_matter = [
         message("check.may_matter", name=setting.name, value=setting.value, place=setting.where) for _, setting in checklist.uncovered
@@ -345,3 +351,32 @@ def _both_values(checked: JudgedRow) -> Message:
     if ours == theirs:
         return message("check.value", name=checked.row.name, value=ours)
     return message("check.values", name=checked.row.name, reference=ours, candidate=theirs)
+
+
+JSON: Shapes = {
+    Checklist: Shape(
+        """verdict=judgement! exit_code counts rows=checked to_write=block courses sides data* data_alike=same_batches
+        differ_and_not_covered=setting_differences built_otherwise=built messages""",
+        counts=lambda checklist: {rendered(outcome): count for outcome, count in counts(checklist).items()},
+    ),
+    JudgedRow: Shape(
+        """id=row.id name=row.name! group=row.group! outcome! effect=row.effect! reference candidate why! change=change.words!
+        advised! by_hand! sources=row.sources advised_against=advised ids messages""",
+        advised=advice,
+        ids=lambda checked: {"group": checked.row.group, "outcome": checked.outcome, "effect": checked.row.effect},
+        messages=lambda checked: {
+            "why": as_data(checked.why),
+            "change": checked.change,
+            "advice": as_data(checked.row.advice.text if checked.row.advice is not None else None),
+            "by_hand": as_data(checked.by_hand),
+        },
+    ),
+    SuggestedEdit: Shape("action key value@ edits parts=breaks@ why@"),
+    Edit: Shape("form key=name value", value=lambda edit: None if edit.form is Form.LEAVE_OUT else edit.value),
+    SideValue: Shape("value=shown* where* why* messages"),
+    Course: Shape("name! same text* schedules* steps reference candidate differing first most id=name messages"),
+    CheckedSide: Shape("framework source recorded notes* traps=pitfalls* gaps* not_covered data=statistics messages"),
+    Uncovered: Shape("name value! where matters"),
+    BatchStatistics: Shape("steps rows tokens counted smallest largest shifted pairs special problems* notes* decoded messages"),
+}
+"""The keys of a check in JSON, texts in English, and under ``messages`` as data."""

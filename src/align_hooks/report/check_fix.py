@@ -17,10 +17,9 @@ BY_HAND = (Action.COME_TO, Action.WRITE)
 """Actions left to a reader: a value that only he knows, and an edit that would change another row."""
 
 
-def block_of(checklist: Checklist) -> tuple[Message, str] | None:
-    """Return a head and the block to paste; None where no YAML has to change."""
-    head = message("check.block_over", name=checklist.base) if checklist.base else message("check.block")
-    return (head, checklist.block) if checklist.block else None
+def over_block(checklist: Checklist) -> Message:
+    """Return the head of the block to paste."""
+    return message("check.block_over", name=checklist.base) if checklist.base else message("check.block")
 
 
 def mended(before: str, after: str, checklist: Checklist, names: tuple[str, str]) -> Iterator[DocumentBlock]:

@@ -13,7 +13,7 @@ from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, message, sentences
 from align_hooks.report.blocks import Box, Code, DocumentBlock, Items, Medium, Paragraph, fact_text
-from align_hooks.report.check_fix import block_of
+from align_hooks.report.check_fix import over_block
 from align_hooks.report.console import plain
 from align_hooks.report.findings import shown
 
@@ -69,7 +69,7 @@ def of_row(checked: JudgedRow) -> Argument:
 def pasted(checklist: Checklist) -> Iterator[DocumentBlock]:
     """Yield the text to paste: sections of a YAML, or arguments for the end of Megatron-LM's command, where the last counts."""
     arguments = " ".join(plain(argument(edit)) for edit in checklist.edits if edit.form is not Form.LEAVE_OUT)
-    head, text = block_of(checklist) or (message("page.add_arguments"), arguments)
+    head, text = (over_block(checklist), checklist.block) if checklist.block else (message("page.add_arguments"), arguments)
     if text:
         yield from (Paragraph(head, "dim"), Code([text]))
 
