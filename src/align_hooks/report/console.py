@@ -35,14 +35,12 @@ def print_document(document: Document, console: Console) -> None:
         head(document, console)
         print_blocks(document.everything, console)
 
-    if not console.is_terminal:
-        report()
-        return
-    with console.capture() as printed:
-        report()
     report()
-    if printed.get().count("\n") >= console.height:
-        head(document, console)
+    if console.is_terminal:
+        with console.capture() as printed:
+            report()
+        if printed.get().count("\n") >= console.height:
+            head(document, console)
 
 
 def head(document: Document, console: Console) -> None:

@@ -12,7 +12,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -160,11 +159,6 @@ def say(id: str, /, **arguments: Argument) -> Markup:
     return in_both(message(id, **arguments))
 
 
-def look(member: Enum) -> str:
-    """Return the name of an enumeration's member in the style sheet."""
-    return member.name.lower().replace("_", "-")
-
-
 def broken(text: Markup) -> Markup:
     """Return a text that a browser may break after the dots of a canonical name."""
     return Markup(DOT.sub(r"\1<wbr>", str(text)))
@@ -184,21 +178,15 @@ def times(finding: Finding) -> Message | None:
     return message("page.times", times=finding.limit_ratio) if math.isfinite(finding.limit_ratio) else message("page.any_is_too_much")
 
 
-def kind(block: DocumentBlock) -> str:
-    """Return the name of a block's macro."""
-    return type(block).__name__.lower()
-
-
-def address(name: str) -> str:
-    """Return a name as a part of an address."""
-    return quote(name.encode("utf-8", "backslashreplace"), safe="")
-
-
 GLOBALS: dict[str, Any] = {
     "t": in_both,
     "m": message,
     "STATUSES": STATUSES,
     "cell_of": Cell.of,
-    **{function.__name__: function for function in (say, label, languages, look, shown, number, times, broken, escape, kind, address)},
+    "kind": lambda block: type(block).__name__.lower(),
+    "look": lambda member: member.name.lower().replace("_", "-"),
+    "address": lambda name: quote(name.encode("utf-8", "backslashreplace"), safe=""),
+    **{function.__name__: function for function in (say, label, languages, shown, number, times, broken, escape)},
 }
-"""Functions of templates: ``t`` renders a message or a value, ``m`` makes a message, ``say`` does both."""
+"""Functions of templates: ``t`` renders a message or a value, ``m`` makes a message, ``say`` does both; ``kind`` is the macro of a block,
+``look`` the name of an enumeration's member in the style sheet, ``address`` a name as a part of an address."""

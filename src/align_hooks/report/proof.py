@@ -72,14 +72,7 @@ def words_of(result: WayResult) -> Argument:
 
 def difference(each: Difference) -> Message:
     """Return a difference in words."""
-    facts: dict[str, Argument] = {
-        "what": each.what,
-        "rank": each.rank,
-        "step": each.step,
-        "count": each.count,
-        "of": each.of,
-        "relative": each.relative,
-    }
+    facts = {name: getattr(each, name) for name in ("what", "rank", "step", "count", "of", "relative")}
     return message(id_of(each.kind), **facts)
 
 

@@ -21,11 +21,6 @@ def begun(number: int, words: Argument, *lines: Argument) -> Paragraph:
     return Paragraph(with_commands(head, *lines) if lines else head, "bold", 0)
 
 
-def line(text: str) -> Code:
-    """Return a line before it is run."""
-    return Code([text], 2 * STEP)
-
-
 def spent(line: Spent) -> Paragraph:
     """Return what a line took: seconds, and the bytes of the folder behind it."""
     if line.is_kept:
@@ -36,7 +31,7 @@ def spent(line: Spent) -> Paragraph:
 def showed(step: SolveStep) -> list[DocumentBlock]:
     """Return what a trial showed, and what it rules out."""
     ruled_out = [Paragraph(message("solve.ruled_out", what=step.rules_out))] if step.rules_out is not None else []
-    return [Paragraph(step.headline, "", STEP, step.verdict), *ruled_out]
+    return [Paragraph(step.headline, word=step.verdict), *ruled_out]
 
 
 def document(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Document:
