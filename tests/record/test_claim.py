@@ -166,7 +166,7 @@ def test_where_there_are_no_locks_the_later_job_records_and_the_earlier_one_stop
             write()
     finished(second, range(3))
     run = open_run(tmp_path / "run")
-    assert is_whole(tmp_path / "run") and not_whole(run) == ()
+    assert is_whole(tmp_path / "run") and [*not_whole(run)] == []
     assert run.storage_limitations == [message("weakness.no_locks", error=os.strerror(errno.EOPNOTSUPP))]
 
 

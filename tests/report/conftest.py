@@ -143,7 +143,7 @@ def hostile(compared: Pairs) -> ComparisonResult:
 def healthy(run: Synthetic, path: Path) -> Health:
     """What ``show`` shows of a run."""
     recorded = open_run(run.write(path))
-    return health(recorded, inventory(recorded), not_whole(recorded))
+    return health(recorded, inventory(recorded), [*not_whole(recorded)])
 
 
 @pytest.fixture(scope="session")

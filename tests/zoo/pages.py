@@ -124,7 +124,7 @@ def picture_of_run(browser: Any, path: Path, run: Path) -> None:
     """The picture of a run alone."""
     run_file = path.with_name("run.html")
     read = open_run(run)
-    run_file.write_text(page(document(health(read, inventory(read), not_whole(read))), __version__))
+    run_file.write_text(page(document(health(read, inventory(read), [*not_whole(read)])), __version__))
     view = opened(browser, renamed(run_file, {run: "runs/megatron"}), viewport={"width": WIDTH, "height": 560})
     photograph(view, DOCS / "show.png")
     view.context.close()

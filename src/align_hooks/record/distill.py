@@ -97,7 +97,10 @@ def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: WorkPool
         choices: Names of :data:`CHOICES` to the steps to keep; all steps of any other name.
         work: The workers that read tensors.
     """
-    refuse(run)
+    if run.made_by_hand:
+        raise RecordError(f"{run.path} was made by hand and holds batches alone; record the run with {PREFIX}RUN")
+    if run.problems:
+        raise RecordError(f"{run.path} is not whole, as a reference must be: {run.problems[0]}; record the run again")
     chosen = choices or {}
     kept = {kind: [step for step in had(run, kind) if step in chosen.get(kind.variable, ALL)] for kind in KEPT}
     left_out = {kind.name: text for kind in KINDS if (text := _left_out(run, kind, kept.get(kind, ())))}
@@ -120,14 +123,6 @@ def too_large(path: Path) -> RecordError:
     return RecordError(
         f"{path} is more than the {LARGEST >> 20} MiB that a distilled run may hold; keep fewer steps: --batches 0 --sketches 0"
     )
-
-
-def refuse(run: Run) -> None:
-    """Raise RecordError for a run of which no reference can be made."""
-    if run.made_by_hand:
-        raise RecordError(f"{run.path} was made by hand and holds batches alone; record the run with {PREFIX}RUN")
-    if run.problems:
-        raise RecordError(f"{run.path} is not whole, as a reference must be: {run.problems[0]}; record the run again")
 
 
 def had(run: Run, kind: Quantity) -> list[int]:

@@ -50,12 +50,8 @@ def inventory(run: Run) -> tuple[Holding, ...]:
     return tuple(holding for holding in every if holding.steps or holding.asked != "none")
 
 
-def not_whole(run: Run) -> tuple[Problem, ...]:
-    """Quantities that were asked for, could be recorded and are missing, and files that are not whole. Of tensors only headers are read."""
-    return (*_missing(run), *_unreadable(run))
-
-
-def _missing(run: Run) -> Iterator[Problem]:
+def not_whole(run: Run) -> Iterator[Problem]:
+    """Yield quantities that were asked for, could be recorded and are missing, and incomplete files. Of tensors only headers are read."""
     if not run.made_by_hand and not run.steps:
         yield Problem(ProblemKind.NO_WHOLE_STEP, message("run.no_whole_step"))
     for kind in KINDS:
@@ -66,11 +62,8 @@ def _missing(run: Run) -> Iterator[Problem]:
         if lost:
             words = message("run.not_recorded", kind=kind.name, count=len(lost), step=lost[0], iteration=lost[0] + 1)
             yield Problem(ProblemKind.NOT_RECORDED, words, step=lost[0])
-
-
-def _unreadable(run: Run) -> Iterator[Problem]:
-    for kind, read in READ.items():
-        for step in run.steps_of(kind):
+    for name, read in READ.items():
+        for step in run.steps_of(name):
             try:
                 read(run, step)
             except RecordError as error:

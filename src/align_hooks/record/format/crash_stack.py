@@ -91,14 +91,9 @@ class SignalExit:
 def read(run: Path, rank: int) -> SignalExit | None:
     """Return the signal that ended a rank, with the stack; None without such a file of ours."""
     for number in SIGNALS:
-        text = _text(layout.last_words(run, rank, number.name))
-        if text.startswith(("Stack", "Current thread", "Thread")):
-            return SignalExit(number.name, [(frame["file"], int(frame["line"]), frame["function"]) for frame in FRAME.finditer(text)])
+        with contextlib.suppress(OSError, ValueError), opened(layout.last_words(run, rank, number.name), follow=False) as file:
+            text = bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
+            if text.startswith(("Stack", "Current thread", "Thread")):
+                frames = [(frame["file"], int(frame["line"]), frame["function"]) for frame in FRAME.finditer(text)]
+                return SignalExit(number.name, frames)
     return None
-
-
-def _text(place: Path) -> str:
-    """Return the beginning of a regular file, not through a link; empty without such a file."""
-    with contextlib.suppress(OSError, ValueError), opened(place, follow=False) as file:
-        return bytes(file.read(0, LARGEST)).decode("utf-8", "replace")
-    return ""

@@ -35,11 +35,6 @@ def xxh3(content: bytes | memoryview | Array) -> str:
     return xxh3_of_pieces([content if isinstance(content, bytes | memoryview) else bytes_of(content)])
 
 
-def raw(content: bytes) -> bytes:
-    """Return the digest of :func:`xxh3` as 16 bytes."""
-    return xxhash.xxh3_128_digest(content)
-
-
 def short(content: bytes) -> int:
     """Return a digest of 64 bits, for comparisons in memory."""
     return xxhash.xxh3_64_intdigest(content)
@@ -89,24 +84,16 @@ def seal(text: bytes) -> bytes:
 
 def opened(text: bytes) -> JsonObject:
     """Return the object of a sealed text, without the digest; raises Unsealed where the digest differs."""
-    parts = _split(text)
-    if parts is None or parts[1] != xxh3(parts[0]):
-        raise Unsealed("it was changed since it was written (its digest differs)")
-    content: JsonObject = json.loads(text)
-    del content["digest"]
-    return content
+    for before, after in ENDS:
+        body = text[: -len(before) - LENGTH - len(after)]
+        if text.endswith(after) and text[len(body) :] == before + xxh3(body).encode() + after:
+            content: JsonObject = json.loads(text)
+            del content["digest"]
+            return content
+    raise Unsealed("it was changed since it was written (its digest differs)")
 
 
 def body_of_row(line: bytes) -> bytes | None:
     """Return the sealed part of a row in one line; None where its digest differs or is missing."""
     body = line[:-ROW_END]
     return body if line[-ROW_END:] == _ROW_ENDING % xxhash.xxh3_128_hexdigest(body).encode() else None
-
-
-def _split(text: bytes) -> tuple[bytes, str] | None:
-    """Return the sealed part of a text and its digest; None where the text does not end in a digest."""
-    for before, after in ENDS:
-        size = LENGTH + len(after)
-        if text.endswith(after) and text[:-size].endswith(before):
-            return text[: -size - len(before)], text[-size:][:LENGTH].decode("ascii", "replace")
-    return None

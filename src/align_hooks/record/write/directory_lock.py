@@ -107,7 +107,12 @@ def take(path: Path, launch: Launch) -> DirectoryLock:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise RefusedRun(f"{path} is no file; remove it")
-        claim.storage_limitations = _lock(file, path)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in HELD:
+                raise refusal(path) from None
+            claim.storage_limitations = f"{NO_LOCKS}: {error.strerror}"
         if os.fstat(file).st_ino != path.stat().st_ino:
             raise refusal(path)
         claim._before = os.pread(file, LONGEST, 0)
@@ -164,16 +169,6 @@ def job(launch: Launch) -> JsonObject:
 def is_of(claim: Mapping[str, object], launch: Launch) -> bool:
     """Whether a lock file is of a rank of this job."""
     return bool(claim) and all(claim.get(key) == value for key, value in job(launch).items())
-
-
-def _lock(file: int, path: Path) -> str:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in HELD:
-            raise refusal(path) from None
-        return f"{NO_LOCKS}: {error.strerror}"
-    return ""
 
 
 def refusal(path: Path) -> RefusedRun:

@@ -131,8 +131,9 @@ def counted(run: Path, rank: int, manifest: Manifest | None, *, replaced: bool =
         return None
 
 
-def earlier_segments(manifest: Manifest, rows: Committed, first: int, again: Iterable[str]) -> list[JsonObject]:
-    """Return the segments before a start that goes on with step ``first`` and records kinds of states ``again``."""
+def earlier_segments(manifest: Manifest, rows: Committed, first: int, settings: Settings) -> list[JsonObject]:
+    """Return the segments before a start that goes on with step ``first`` and the ``settings``."""
+    again = [kind.name for kind in KINDS if kind.is_state and first in settings.steps(kind)]  # states that it records of that step
     kept = []
     for segment in manifest.starts():
         if segment.stop is None or segment.stop > first:
@@ -241,8 +242,3 @@ def holds_anything(run: Path) -> bool:
 def holds_rows(run: Path) -> bool:
     """Whether a rank has rows in a directory."""
     return any(next((run / kind.name).glob("rank_*"), None) for kind in ROWS)
-
-
-def again(settings: Settings, first: int) -> list[str]:
-    """Return the kinds of states that a start records of its first step."""
-    return [kind.name for kind in KINDS if kind.is_state and first in settings.steps(kind)]

@@ -202,9 +202,7 @@ class RecordStart:
             names = {SCALARS.name: rows.rows, **rows.listed}
             self.kept = {name for name, numbers in names.items() if min(numbers, default=first) < first}
             earlier_record.refuse_other(earlier.manifest, self.side, shards, run)
-            self._manifest["segments"] = earlier_record.earlier_segments(
-                earlier.manifest, rows, first, earlier_record.again(self.settings, first)
-            )
+            self._manifest["segments"] = earlier_record.earlier_segments(earlier.manifest, rows, first, self.settings)
         atomic.write_sealed(path, self._manifest | ({"deleting": deleting} if deleting else {}))
         self._described = True
         return deleting
