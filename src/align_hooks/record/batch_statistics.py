@@ -305,10 +305,7 @@ def _times(seen: BatchStatistics, steps: Sequence[int]) -> Counter[str]:
 
 
 def weigh_alike(reference: BatchStatistics | None, candidate: BatchStatistics | None) -> bool | None:
-    """Return whether both runs' objectives weigh the tokens of their common steps equally.
-
-    None where tokens or masks differ, or were not recorded.
-    """
+    """Return whether both objectives weigh the tokens of common steps equally; None where tokens or masks differ, or were not recorded."""
     if reference is None or candidate is None:
         return None
     shared = sorted(reference.weighs.keys() & candidate.weighs.keys())

@@ -107,10 +107,7 @@ class Run(RunRows):
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """Reasons why the run is incomplete: ranks that are missing, ended early or stopped recording, and lost files.
-
-        ``str(problem)`` is a sentence.
-        """
+        """Why the run is incomplete, each a sentence by ``str``: ranks that are missing, ended early or stopped recording, lost files."""
         return [] if self.made_by_hand else list(lacking(self))
 
     @cached_property
@@ -172,10 +169,7 @@ class Run(RunRows):
     # ---- the batch and the results of a step
 
     def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
-        """Return the batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``.
-
-        Raises RecordError where the batch was not recorded, or a file is incomplete.
-        """
+        """Return the batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``."""
         self._refuse_unrecorded(BATCHES, step)
         return read_batch(self, step, names)
 
