@@ -50,9 +50,6 @@ def well_formed(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape" if _only_bytes(text) else "backslashreplace").decode("utf-8", "backslashreplace")
+        are_bytes = all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")
+        return text.encode("utf-8", "surrogateescape" if are_bytes else "backslashreplace").decode("utf-8", "backslashreplace")
     return text
-
-
-def _only_bytes(text: str) -> bool:
-    return all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-STANDARD = (0, 1, 2)
 REFUSALS = (OSError, ValueError, AttributeError, TypeError)
 """Errors of printing: the file refuses, the stream is closed, or its place is taken by another object."""
 
 
 def hold() -> None:
     """Open ``/dev/null`` in the place of closed standard streams, or a file of the record could get what C prints there."""
-    for descriptor in STANDARD:
+    for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
@@ -52,10 +51,10 @@ def say(text: str, stream: TextIO | None) -> None:
 def forgive() -> None:
     """Let the standard streams of a command drop what they cannot write."""
     hold()
-    for name in ("stdout", "stderr"):
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is None or _descriptor(stream) is not None:
-            setattr(sys, name, _forgiving(STANDARD[1 if name == "stdout" else 2], stream))
+            setattr(sys, name, _forgiving(descriptor, stream))
 
 
 def _forgiving(descriptor: int, stream: TextIO | None) -> io.TextIOWrapper:

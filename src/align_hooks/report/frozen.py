@@ -27,23 +27,19 @@ def document(
     decode: Callable[[list[int]], str] | None = None,
 ) -> Document:
     """Return the report; ``decode`` makes text of ids."""
-    blocks = [*outlying(numbers), *common_ids(shared, decode), *commands_of(isolated), table(numbers)]
+    blocks: list[DocumentBlock] = [*outlying(numbers, shared, decode), *commands_of(isolated), table(numbers)]
     count = max((number.steps for number in numbers), default=0)
     if count < asked:
         blocks.append(Paragraph(message("frozen.fewer", count=count, asked=asked), "dim"))
     return Document(comparison.verdict, comparison.headline, blocks)
 
 
-def outlying(numbers: Sequence[Unmoved]) -> Iterator[Paragraph]:
-    """Yield the first steps of each number at which it differs more than usual."""
+def outlying(numbers: Sequence[Unmoved], shared: Sequence[Shared], decode: Callable[[list[int]], str] | None) -> Iterator[Paragraph]:
+    """Yield the first steps of each number at which it differs more than usual, and the ids of tokens that such steps have in common."""
     for number in numbers:
         for step, difference in number.out[:SHOWN]:
             values = {"what": TITLES[number.name], "step": when(step), "difference": difference, "usual": number.median}
             yield Paragraph(message("frozen.stands_out", **values), "red")
-
-
-def common_ids(shared: Sequence[Shared], decode: Callable[[list[int]], str] | None) -> Iterator[Paragraph]:
-    """Yield the ids of tokens that outlying steps have in common."""
     for token in shared:
         named = str(token.id) if decode is None else f"{token.id} ({decode([token.id])!r})"
         yield Paragraph(message("frozen.shared_id", id=named, elsewhere=token.elsewhere, count=token.steps), "red")

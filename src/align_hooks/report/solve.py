@@ -37,7 +37,9 @@ def showed(step: SolveStep) -> list[DocumentBlock]:
 def document(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Document:
     """Return how it ended: what the last comparison says, what to run now, and every trial with its lines."""
     stages = [] if conclusion.comparison is None else grounds(conclusion.comparison, [])
-    blocks = [*ended(conclusion, steps), *stages, Paragraph(message("solve.paste")), *trials(steps)]
+    blocks = [*ended(conclusion, steps), *stages, Paragraph(message("solve.paste"))]
+    for number, step in enumerate(steps, 1):
+        blocks += [begun(number, step.words, *step.lines), *showed(step)]
     return Document(conclusion.result, conclusion.words, blocks, title=message("solve.title"))
 
 
@@ -49,13 +51,6 @@ def ended(conclusion: Conclusion, steps: Sequence[SolveStep]) -> Iterator[Docume
         yield Code(conclusion.lines)
     seconds, added = sum(sum(step.seconds) for step in steps), sum(step.bytes for step in steps)
     yield Paragraph(message("solve.all", trials=len(steps), seconds=seconds, bytes=size(added)), "dim")
-
-
-def trials(steps: Sequence[SolveStep]) -> Iterator[DocumentBlock]:
-    """Yield every trial, its lines and what it showed."""
-    for number, step in enumerate(steps, 1):
-        yield begun(number, step.words, *step.lines)
-        yield from showed(step)
 
 
 JSON: Shapes = {
