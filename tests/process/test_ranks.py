@@ -1,5 +1,7 @@
 """What each launcher says about a process."""
 
+from dataclasses import asdict
+
 import pytest
 
 from align_hooks.process.ranks import Launch
@@ -47,4 +49,4 @@ def test_another_job_has_another_name(changed: dict[str, str]) -> None:
 
 def test_facts_are_enough_to_make_it_again() -> None:
     launch = Launch.from_environment(TORCHRUN)
-    assert Launch(**launch.facts()) == launch  # type: ignore[arg-type]
+    assert Launch(**asdict(launch)) == launch  # type: ignore[arg-type]

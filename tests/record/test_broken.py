@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,8 @@ def test_a_rank_that_ended_early_bounds_the_run_and_one_that_is_missing_is_named
 @pytest.mark.parametrize(
     ("rank", "changes", "message"),
     [
-        pytest.param(1, {"launch": job(1, 2, "two").facts(), "run_id": None}, "rank 1 belongs to another job than rank 0", id="other name"),
-        pytest.param(1, {"launch": job(1, 4).facts()}, "rank 1 belongs to another job than rank 0", id="other size"),
+        pytest.param(1, {"launch": asdict(job(1, 2, "two")), "run_id": None}, "rank 1 belongs to another job than rank 0", id="other name"),
+        pytest.param(1, {"launch": asdict(job(1, 4))}, "rank 1 belongs to another job than rank 0", id="other size"),
         *((0, {"format": number}, "this version reads 1; use the version that wrote it") for number in (0, 2, "1", None)),
     ],
 )
@@ -335,7 +336,7 @@ def test_a_file_of_a_stranger_is_refused(run: Path, file: str, content: str | by
 
 
 def test_a_million_missing_ranks_are_one_sentence(run: Path) -> None:
-    edit(run / "manifest/rank_0.json", launch=job(0, 10**9).facts())
+    edit(run / "manifest/rank_0.json", launch=asdict(job(0, 10**9)))
     (problem,) = open_run(run).problems
     assert problem.message == message("run.ranks_missing", count=10**9 - 1, ranks=10**9, rank=1)
 

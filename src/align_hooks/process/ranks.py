@@ -11,7 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from align_hooks.errors import SettingsError
@@ -53,10 +53,6 @@ class Launch:
             return cls(host=socket.gethostname(), launchers=launchers(environment))
         job = " ".join(f"{name}={environment[name]}" for name in JOB if name in environment)
         return cls(rank, world_size, job, socket.gethostname(), launchers(environment))
-
-    def facts(self) -> dict[str, object]:
-        """Return the facts for a manifest."""
-        return asdict(self)
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:

@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from align_hooks.record.check import norm_checks
 from align_hooks.record.check.contradictions import Contradiction
-from align_hooks.record.check.norm_checks import (
-    copies_of,
-    held_twice,
-    lost_or_repeated,
-    rechecks,
-    recomputed,
-    unequal_computed,
-    unequal_gradients,
-    unequal_weights,
-)
 from align_hooks.record.check.step_checks import other_counts, other_means, other_weights, suspects, unequal_batches, unequal_numbers
 from align_hooks.record.check.tolerances import COPY, HALF, relative_distance
 from align_hooks.record.read.run_rows import RunRows
@@ -53,22 +44,24 @@ def self_check(run: RunRows) -> SelfCheck:
 
     The norms of a run that lacks a rank are unchecked: elements of the missing rank are not lost.
     """
-    contradictions = [*held_twice(run)]
+    contradictions = [*norm_checks.held_twice(run)]
     checked: list[int] = []
     unchecked: list[int] = []
     inexact = 0.0
     limit = COPY.get(run.facts.training.compute_type or "float32", HALF)
-    copies = copies_of(run)
+    copies = norm_checks.copies_of(run)
     norms = run.local_norm_steps()
     ours = counted_totals(run, norms)
     for step in norms:
-        calls = rechecks(run, step) if len(run.manifests) == run.world_size else []
+        calls = norm_checks.rechecks(run, step) if len(run.manifests) == run.world_size else []
         (checked if calls else unchecked).append(step)
-        contradictions += [*recomputed(step, calls), *lost_or_repeated(run, step, calls, ours[step])]
+        contradictions += norm_checks.recomputed(step, calls)
+        contradictions += norm_checks.lost_or_repeated(run, step, calls, ours[step])
         inexact = max([inexact, *(relative_distance(call.norm, math.sqrt(call.exact)) for call in calls if call.exact is not None)])
-    contradictions += [*unequal_gradients(run, norms, copies, limit), *unequal_computed(run, norms)]
+    contradictions += norm_checks.unequal_gradients(run, norms, copies, limit)
+    contradictions += norm_checks.unequal_computed(run, norms)
     for step in run.weight_steps():
-        contradictions += unequal_weights(run, step, copies, limit)
+        contradictions += norm_checks.unequal_weights(run, step, copies, limit)
     if run.manifests:
         for step in run.batch_steps():
             contradictions += [*unequal_batches(run, step), *other_means(run, step), *other_counts(run, step)]

@@ -6,7 +6,7 @@ Ranks write shards without communication; the reader joins them and proves that 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from align_hooks.names.fused import Fused
 
@@ -60,10 +60,6 @@ class Shard:
     def elements(self) -> int:
         """Number of elements of this part."""
         return math.prod(self.local_shape)
-
-    def facts(self) -> dict[str, object]:
-        """Return the members of the manifest's entry."""
-        return asdict(self)
 
 
 def shards_of(fused: Fused, *, dtype: str, counted: bool, trainable: bool = True, main_differs: bool | None = None) -> list[Shard]:

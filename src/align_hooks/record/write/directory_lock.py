@@ -126,13 +126,11 @@ def take(path: Path, launch: Launch) -> DirectoryLock:
 
 def read(path: Path) -> JsonObject:
     """Return the facts of a lock file; empty without a complete one."""
-    try:
-        if path.is_symlink() or not stat.S_ISREG(path.stat().st_mode):
-            return {}
-        with path.open("rb") as file:
-            return parsed(file.read(LONGEST))
-    except (OSError, ValueError):
-        return {}
+    with contextlib.suppress(OSError, ValueError):
+        if not path.is_symlink() and stat.S_ISREG(path.stat().st_mode):
+            with path.open("rb") as file:
+                return parsed(file.read(LONGEST))
+    return {}
 
 
 def parsed(content: bytes) -> JsonObject:

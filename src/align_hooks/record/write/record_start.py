@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -55,7 +55,7 @@ class RecordStart:
             "format": layout.FORMAT,
             "side": self.side,
             "rank": rank,
-            "launch": self.launch.facts(),
+            "launch": asdict(self.launch),
             "settings": self.settings.as_text(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "ended": None,
@@ -132,7 +132,7 @@ class RecordStart:
         try:
             plan.refuse_full_disk(self.run, self.launch.rank, planned)
             groups = (facts.get("optimizer") or {}).get("groups", [])
-            table = [shard.facts() for shard in shards]
+            table = [asdict(shard) for shard in shards]
             self._manifest |= {"place": dict(place), "parameters": table, "groups": groups, "planned_bytes": planned}
             self._manifest |= {"first_step": steps.start, **self._ids()}
             run_facts = {"format": layout.FORMAT, "run_id": self._manifest["run_id"], "segment": self.segment, "side": self.side}
