@@ -15,9 +15,9 @@ from align_hooks.cli.application import Option, Positional, app
 from align_hooks.cli.files import output, page_of, progress, report_file, report_files, written
 from align_hooks.messages import message
 from align_hooks.report.check import FORMAT, JSON, document
-from align_hooks.report.check_fix import mended as mended_lines
 from align_hooks.report.console import paragraph, print_blocks, print_document
 from align_hooks.report.json import as_json
+from align_hooks.report.to_change import mended as mended_lines
 
 
 @app.command

@@ -32,7 +32,6 @@ from align_hooks.report.blocks import (
     Table,
     fact_text,
 )
-from align_hooks.report.check_fix import over_block
 from align_hooks.report.console import plain
 from align_hooks.report.curve_plots import curve_plot
 from align_hooks.report.document import Document, Identity
@@ -99,7 +98,7 @@ def differences(checklist: Checklist, *, everything: bool) -> Iterator[DocumentB
     if any(checked.change is not None and checked.change.of_model for checked in first):
         yield Paragraph(message("check.sections"), "dim")
     if checklist.block:
-        yield Heading(over_block(checklist), on=Medium.TERMINAL)
+        yield Heading(to_change.over_block(checklist), on=Medium.TERMINAL)
         yield Code(checklist.block.splitlines(), STEP, on=Medium.TERMINAL)
     yield Items(checklist.gaps, message("heading.gaps"), PITFALLS)
     may_matter = [

@@ -11,8 +11,6 @@ from align_hooks.report.blocks import fact_text
 
 ROUNDING = 0.01
 """Error over limit below which an error is mere rounding."""
-
-
 SCALED = 0.01
 """Part of an error that a factor may leave."""
 

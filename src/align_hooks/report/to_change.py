@@ -1,24 +1,28 @@
-"""The changes to make to a candidate, for the first screen of a page: differing settings, and the text to paste."""
+"""The changes to make to a candidate: differing settings, the text to paste, and the lines that change in its file."""
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from align_hooks.checklist.edits import Edit, Form
+from align_hooks.checklist.edits import Action, Edit, Form
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
-from align_hooks.checklist.result import Checklist
+from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
-from align_hooks.messages import Argument, message, sentences
+from align_hooks.messages import Argument, Message, message, sentences, terms
 from align_hooks.report.blocks import Box, Code, DocumentBlock, Items, Medium, Paragraph, fact_text
-from align_hooks.report.check_fix import over_block
 from align_hooks.report.console import plain
 from align_hooks.report.findings import shown
 
 LISTED = 4
 """The most settings that are listed; the CheckList has all."""
+LINES = {"+": "green", "-": "red", "@": "dim"}
+"""The colour of a changed line by its first letter."""
+BY_HAND = (Action.COME_TO, Action.WRITE)
+"""Actions left to a reader: a value that only he knows, and an edit that would change another row."""
 
 
 def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> Box | None:
@@ -74,7 +78,28 @@ def pasted(checklist: Checklist) -> Iterator[DocumentBlock]:
         yield from (Paragraph(head, "dim"), Code([text]))
 
 
+def over_block(checklist: Checklist) -> Message:
+    """Return the head of the block to paste."""
+    return message("check.block_over", name=checklist.base) if checklist.base else message("check.block")
+
+
 def argument(edit: Edit) -> str:
     """Return an edit as an argument of a command, quoted for a shell."""
     values = edit.value if isinstance(edit.value, list | tuple) else [edit.value]
     return shlex.join([edit.name, *(map(str, values) if edit.form is Form.WRITE else ())])
+
+
+def mended(before: str, after: str, checklist: Checklist, names: tuple[str, str]) -> Iterator[DocumentBlock]:
+    """Yield the changed lines, and the result of the same check for the mended file."""
+    for line in difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1):
+        yield Code([line.rstrip()], 0, LINES.get(line[:1], ""))
+    left = checklist.of(RowOutcome.DIFFERENT)
+    by_hand: list[Argument] = [checked.row.name for checked in left if checked.change is not None and checked.change.action in BY_HAND]
+    differing: list[Argument] = [checked.row.name for checked in left if checked.row.name not in by_hand]
+    differing += [course.name for course in checklist.courses if course.same is False and not left]
+    refused: list[Argument] = [refusal.text for side in checklist.sides for refusal in side.refusals]
+    for name, rows in {"check.fixed_but": differing, "check.by_the_reader": by_hand, "check.still_refused": refused}.items():
+        if rows:
+            yield Paragraph(message(name, rows=terms(rows)), indent=0)
+    if checklist.judgement is not CheckVerdict.DIFFERS:
+        yield Paragraph(message("check.fixed", judgement=checklist.judgement), indent=0)
