@@ -10,8 +10,7 @@ import pytest
 
 from align_hooks.cli import app
 from align_hooks.doctor import examination
-from align_hooks.doctor.drivers import drivers
-from align_hooks.doctor.examination import Examination, examine
+from align_hooks.doctor.examination import Examination, drivers, examine
 from align_hooks.errors import AlignHooksError
 from align_hooks.ms_side.catalogue import HOOKS as MS_HOOKS
 from align_hooks.proof.kept import KeptProof

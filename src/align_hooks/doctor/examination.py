@@ -18,7 +18,6 @@ from align_hooks.checklist.family_match import elsewhere
 from align_hooks.checklist.lookup import known
 from align_hooks.configuration.source import names, read
 from align_hooks.configuration.values import FRAMEWORKS, Configuration
-from align_hooks.doctor.drivers import drivers
 from align_hooks.doctor.files import imported_side, missing, resumes, unlocated
 from align_hooks.doctor.fit import own_names, refused, too_few
 from align_hooks.doctor.frameworks import Framework, inspect
@@ -102,6 +101,12 @@ EXAMINERS: Mapping[str, Callable[[Any, Settings], str]] = {
 """Field of the settings that names a run or a file to the function that describes this; its first argument is the field's value."""
 
 
+DRIVERS = {
+    "NVIDIA driver": ("/proc/driver/nvidia/version", r"Kernel Module.*?\s(?P<version>\d+\.[\d.]+)"),
+    "Ascend driver": ("/usr/local/Ascend/driver/version.info", r"(?m)^Version=(?P<version>\S+)"),
+    "CANN": ("/usr/local/Ascend/ascend-toolkit/latest/version.cfg", r"\[(?P<version>\d[^\]:]*)"),
+}
+"""Driver to the file that it leaves and to what states its version there. None was tried on a machine with a device."""
 EXTRAS = {"html": ("jinja2", "markupsafe", "vl_convert"), "tokenizer": ("tokenizers",)}
 """The modules that each extra brings."""
 
@@ -172,6 +177,14 @@ def examine(given: str | None, environment: Mapping[str, str], *, python: str | 
     beside = {name: environment[name] for name in (*AT_START, *watched) if name in environment}
     extras = {extra: [name for name in modules if importlib.util.find_spec(name) is None] for extra, modules in EXTRAS.items()}
     return Examination(tuple(dict.fromkeys(problems)), tuple(frameworks), tuple(variables), beside, space, about, extras, notes, wanted)
+
+
+def drivers(root: Path = Path("/")) -> Iterator[str]:
+    """Yield each driver that is installed below ``root``, with its version where its file states one."""
+    for name, (file, pattern) in DRIVERS.items():
+        with suppress(OSError):
+            found = re.search(pattern, (root / file.lstrip("/")).read_text(encoding="utf-8", errors="replace"))
+            yield f"{name} {found['version']}" if found else f"{name} of an unknown version"
 
 
 def proofs(frameworks: Sequence[Framework]) -> Iterator[str]:
