@@ -278,12 +278,11 @@ def side_by_side(reference: BatchStatistics | None, candidate: BatchStatistics |
         numbers = {"differing": len(differ), "steps": len(shared), "step": differ[0], "iteration": differ[0] + 1}
         if name != "tokens":
             return message("two_runs.other_arrays", name=name, **numbers), False
-        times, other_times = (_times(run, shared) for run in (reference, candidate))
         relation = relation_of(reference, candidate)
         if relation is SampleRelation.OTHER_ORDER:
             return message("two_runs.other_order", step=differ[0], iteration=differ[0] + 1), False
         if relation is SampleRelation.OTHER_TIMES:
-            rows = {"reference": times.total(), "candidate": other_times.total()}
+            rows = {"reference": _times(reference, shared).total(), "candidate": _times(candidate, shared).total()}
             return message("two_runs.other_times", step=differ[0], iteration=differ[0] + 1, **rows), False
         return message("two_runs.other_tokens", **numbers, both=len(reference.samples.keys() & candidate.samples.keys())), False
     return message("two_runs.same", steps=len(shared)), True

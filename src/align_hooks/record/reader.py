@@ -296,25 +296,20 @@ def open_run(path: str | Path) -> Run:
         run = path if not isinstance(path, str) and is_remote(path) else place_of(path)
         if not run.is_dir() and is_archive(run):
             run = read_archive(run, layout.is_file_of_record)
-        return _opened(run)
-    except ValueError as error:
-        raise RecordError(f"{shown(str(path))} {error}") from None
-    except OSError as error:  # not ours to read, or gone since it was listed
-        raise RecordError(f"{error.filename or path} cannot be read: {error.strerror or error}; copy it, or ask whose it is") from None
-
-
-def _opened(run: Path) -> Run:
-    if run.is_file():
-        command = f"align-hooks convert {shlex.quote(str(run))} {shlex.quote(f'{run}_run')}"
-        raise RecordError(f"{run} is a file and no run; of a log, a dump or an export {command} makes one")
-    if not run.is_dir():
-        raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
-    inside(run, run / "manifest")
-    ranks = layout.ranks(run)
-    if not ranks:
+        if run.is_file():
+            command = f"align-hooks convert {shlex.quote(str(run))} {shlex.quote(f'{run}_run')}"
+            raise RecordError(f"{run} is a file and no run; of a log, a dump or an export {command} makes one")
+        if not run.is_dir():
+            raise RecordError(f"{run} is not a directory; give the directory that ALIGN_HOOKS_RUN named")
+        inside(run, run / "manifest")
+        if ranks := layout.ranks(run):
+            manifests, groups = read_manifests(run, ranks)
+            return Run(run, read_facts(run, manifests, groups), manifests)
         refuse_lost_manifests(run)
         if not layout.steps_with(run, 0, "tokens.npy"):
             raise RecordError(f"{run} holds no run: neither manifest/rank_0.json nor step_N/rank_0/tokens.npy is there")
         return Run(run, Facts(), {})
-    manifests, groups = read_manifests(run, ranks)
-    return Run(run, read_facts(run, manifests, groups), manifests)
+    except ValueError as error:
+        raise RecordError(f"{shown(str(path))} {error}") from None
+    except OSError as error:  # not ours to read, or gone since it was listed
+        raise RecordError(f"{error.filename or path} cannot be read: {error.strerror or error}; copy it, or ask whose it is") from None

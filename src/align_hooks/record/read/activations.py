@@ -264,7 +264,9 @@ def read_activations(run: RunRows, step: int) -> Activations:
     for rank, manifest in sorted(run.manifests.items()):
         path, digest = run.file(rank, step, files.SUMS)
         sums = TensorFile(path, digest, types=("F64",))
-        points = _points(sums)
+        points = in_header(ActivationHeader, sums, "its points", "record it again")
+        if any(not 0 <= index < len(points.extents) for index in points.extent_of.values()):
+            raise RecordError(f"{path}: its header names extents that it does not have; record the step again")
         tensors = TensorFile(*run.file(rank, step, files.TENSORS)) if run.has_file(rank, step, files.TENSORS) else None
         if strange := [name for name in sums if name.removesuffix(GRADIENT) not in points.extent_of]:
             raise RecordError(f"{path}: the header does not say what part of {strange[0]} it holds; record the step again")
@@ -276,11 +278,3 @@ def read_activations(run: RunRows, step: int) -> Activations:
     values = in_order(name for name in names if not name.endswith(GRADIENT))
     gradients = in_order(name.removesuffix(GRADIENT) for name in names if name.endswith(GRADIENT))
     return Activations(parts, f"{run.path}: step {step}", (*values, *(name + GRADIENT for name in gradients)))
-
-
-def _points(file: TensorFile) -> ActivationHeader:
-    """Return the header of a file of sums."""
-    points = in_header(ActivationHeader, file, "its points", "record it again")
-    if any(not 0 <= index < len(points.extents) for index in points.extent_of.values()):
-        raise RecordError(f"{file.path}: its header names extents that it does not have; record the step again")
-    return points

@@ -20,15 +20,11 @@ def place_of(path: str | os.PathLike[str]) -> Path:
         raise ValueError("is a link, and nothing is written through one; name a file of its own")
     for run in place.parents:
         name = place.relative_to(run).as_posix()
-        if _is_own(name) and (layout.run_file(run).exists() or layout.ranks(run) or next(layout.step_folders(run), None)):
+        is_of_step = layout.number(name.partition("/")[0], "step_") is not None
+        is_own = layout.is_file_of_record(name) or is_of_step or any(name.startswith(f"{folder}/") for folder in OWN)
+        if is_own and (layout.run_file(run).exists() or layout.ranks(run) or next(layout.step_folders(run), None)):
             raise ValueError(f"is a file of the record {run}, which stays as it is; name a file beside it")
     return place
-
-
-def _is_own(name: str) -> bool:
-    """Whether a name in a run's directory is reserved for the record."""
-    is_of_step = layout.number(name.partition("/")[0], "step_") is not None
-    return layout.is_file_of_record(name) or is_of_step or any(name.startswith(f"{folder}/") for folder in OWN)
 
 
 def write(path: Path, content: str | bytes) -> None:
