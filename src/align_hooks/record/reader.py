@@ -169,7 +169,10 @@ class Run(RunRows):
     # ---- the batch and the results of a step
 
     def batch(self, step: int, names: Sequence[str] = layout.BATCH_ARRAYS) -> Batch:
-        """Return the batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``."""
+        """Return the batch that ``step`` consumed on all data-parallel ranks, with the arrays of ``names``.
+
+        Raises RecordError where the batch was not recorded, or a file is incomplete.
+        """
         self._refuse_unrecorded(BATCHES, step)
         return read_batch(self, step, names)
 
