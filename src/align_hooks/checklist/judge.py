@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
 
 from align_hooks.checklist.canonical_values import UNSET, ValueOrigin, same
 from align_hooks.checklist.edits import SuggestedEdit, named
@@ -19,8 +18,6 @@ from align_hooks.messages import Argument, Side, message
 
 LENGTH, BATCH = "train-iters", "global_batch_size"
 """The rows of a run's length, and of the batch that its samples may be divided by."""
-ReadSide: TypeAlias = tuple[Configuration, SideValue]
-"""A side and its value of a row."""
 
 
 class RowOutcome(Enum):
@@ -57,16 +54,6 @@ class JudgedRow:
     def by_hand(self) -> Argument:
         """How to check the row by hand, in general or because of these two sides; None where nothing is known."""
         return self.row.by_hand or (self.why if self.outcome is RowOutcome.BY_HAND else None)
-
-
-@dataclass(frozen=True, slots=True)
-class RowJudgement:
-    """How two sides compare in a row."""
-
-    outcome: RowOutcome
-    why: Argument = None
-    silent: Side | None = None
-    """The side that merely does not set the row; None where something else makes the outcome."""
 
 
 def judge(
@@ -126,22 +113,24 @@ def _may_be_added(checked: JudgedRow, candidate: Configuration) -> bool:
 def _judge(row: CheckRow, reference: Configuration, candidate: Configuration, values: Values, statistics: BatchPair) -> JudgedRow:
     ours, theirs = values[row.id]
     asked = has_meaning(row, values[row.depends_on]) if row.depends_on else True
+    judged = JudgedRow(row, RowOutcome.UNUSED, ours, theirs)
     if asked is False:
-        return JudgedRow(row, RowOutcome.UNUSED, ours, theirs)
+        return judged
     known = [value.canonical for value in (ours, theirs) if value.canonical is not UNSET]
     kept = answer(row.advice.kept_by, reference, candidate) if row.advice is not None else None
     advised = (
         () if kept else tuple(side for side, value in zip(Side, (ours, theirs), strict=True) if not _keeps(row.advice, value.canonical))
     )
-    judged = RowJudgement(RowOutcome.SAME)
+    judged = replace(judged, outcome=RowOutcome.SAME, advised=advised)
     if row.one_sided and reference.side != candidate.side:
         by_hand = row.by_hand and known[:1] in ([], [None])
-        judged = RowJudgement(RowOutcome.BY_HAND if by_hand else RowOutcome.ALONE if known else RowOutcome.UNUSED)
-    elif len(known) < 2 or not same(*known):
-        judged = _judge_difference(row, (reference, ours), (candidate, theirs), statistics)
-    if asked is None and judged.outcome in (RowOutcome.DIFFERENT, RowOutcome.ROUNDING, RowOutcome.UNKNOWN):
-        judged = _undecided(row, next(value.why for value in values[row.depends_on] if value.why))
-    return JudgedRow(row, judged.outcome, ours, theirs, judged.why, advised=advised, silent=judged.silent)
+        return replace(judged, outcome=RowOutcome.BY_HAND if by_hand else RowOutcome.ALONE if known else RowOutcome.UNUSED)
+    if len(known) == 2 and same(*known):
+        return judged
+    differing = _judge_difference(judged, reference, candidate, statistics)
+    if asked is None and differing.outcome in (RowOutcome.DIFFERENT, RowOutcome.ROUNDING, RowOutcome.UNKNOWN):
+        return _undecided(judged, next(value.why for value in values[row.depends_on] if value.why))
+    return differing
 
 
 def weighed(checked: JudgedRow, alike: bool | None) -> JudgedRow:
@@ -153,30 +142,32 @@ def weighed(checked: JudgedRow, alike: bool | None) -> JudgedRow:
     return checked
 
 
-def _judge_difference(row: CheckRow, ours: ReadSide, theirs: ReadSide, statistics: BatchPair) -> RowJudgement:
-    """Return how a row comes out whose values are not the same."""
-    (reference, one), (candidate, other) = ours, theirs
+def _judge_difference(judged: JudgedRow, reference: Configuration, candidate: Configuration, statistics: BatchPair) -> JudgedRow:
+    """Return a row judged whose values are not the same."""
+    row, one, other = judged.row, judged.reference, judged.candidate
     seen = answer(row.batches, statistics, reference, candidate) if any(statistics) else None
     if why := answer(row.harmless_if, reference, candidate) or (seen.words if seen is not None and seen.harmless else None):
-        return RowJudgement(RowOutcome.HARMLESS, why)
+        return replace(judged, outcome=RowOutcome.HARMLESS, why=why)
     if UNSET in (one.canonical, other.canonical):
         implied_by = answer(row.implied_by, reference, candidate)
-        return RowJudgement(RowOutcome.DIFFERENT, implied_by) if implied_by is not None else _judge_unknown(row, ours, theirs)
+        if implied_by is not None:
+            return replace(judged, outcome=RowOutcome.DIFFERENT, why=implied_by)
+        return _judge_unknown(judged, reference, candidate)
     if row.effect is Effect.NOTHING:
-        return RowJudgement(RowOutcome.HARMLESS, message("why.no_number"))
+        return replace(judged, outcome=RowOutcome.HARMLESS, why=message("why.no_number"))
     if (unknown := missing(row, reference, candidate)) is not None:
-        return _undecided(row, unknown)
+        return _undecided(judged, unknown)
     words = row.describe(one.canonical, other.canonical) if row.describe is not None else None
     if row.effect is Effect.ROUNDING:
-        return RowJudgement(RowOutcome.ROUNDING, words)
-    if (gap := _gap(row, ours, theirs)) is not None:
-        return RowJudgement(RowOutcome.UNKNOWN, message("why.gap", gap=gap))
+        return replace(judged, outcome=RowOutcome.ROUNDING, why=words)
+    if (gap := _gap(row, (reference, one), (candidate, other))) is not None:
+        return replace(judged, outcome=RowOutcome.UNKNOWN, why=message("why.gap", gap=gap))
     if doubt := answer(row.uncertain_if, reference, candidate):
-        return RowJudgement(RowOutcome.BY_HAND, doubt)
-    return RowJudgement(RowOutcome.DIFFERENT, words or (seen.words if seen is not None else None))
+        return replace(judged, outcome=RowOutcome.BY_HAND, why=doubt)
+    return replace(judged, outcome=RowOutcome.DIFFERENT, why=words or (seen.words if seen is not None else None))
 
 
-def _gap(row: CheckRow, *sides: ReadSide) -> Argument:
+def _gap(row: CheckRow, *sides: tuple[Configuration, SideValue]) -> Argument:
     """Return the place that was not followed and may set a side's default otherwise; None without one."""
     for configuration, value in sides:
         spec, bounded = row.spec(configuration), configuration.bounded
@@ -187,30 +178,31 @@ def _gap(row: CheckRow, *sides: ReadSide) -> Argument:
     return None
 
 
-def _judge_unknown(row: CheckRow, *sides: ReadSide) -> RowJudgement:
-    """Return how a row comes out that a side does not say."""
-    why = next((value.why for _, value in sides if value.why), None)
-    silent = [(side, configuration) for side, (configuration, value) in zip(Side, sides, strict=True) if value.canonical is UNSET]
+def _judge_unknown(judged: JudgedRow, *sides: Configuration) -> JudgedRow:
+    """Return a row judged that a side does not say."""
+    row, values = judged.row, (judged.reference, judged.candidate)
+    why = next((value.why for value in values if value.why), None)
+    silent = [(side, c) for side, c, value in zip(Side, sides, values, strict=True) if value.canonical is UNSET]
     if not why and len(silent) == 2:
-        return RowJudgement(RowOutcome.BY_HAND if row.by_hand else RowOutcome.UNUSED)
+        return replace(judged, outcome=RowOutcome.BY_HAND if row.by_hand else RowOutcome.UNUSED)
     if why or row.by_hand or row.effect is not Effect.RESULT:
-        return _undecided(row, why)
+        return _undecided(judged, why)
     side, configuration = silent[0]
     keys = row.spec(configuration).keys
     fit = usable(keys, configuration)
     if (key := next((key for key in keys if key in fit), None)) is None:
-        return RowJudgement(RowOutcome.UNKNOWN, message("why.untold", side=side), side)
+        return replace(judged, outcome=RowOutcome.UNKNOWN, why=message("why.untold", side=side), silent=side)
     name = named(key, configuration.side).removeprefix(MODEL)
-    return RowJudgement(RowOutcome.UNKNOWN, message("why.untold_would", side=side, name=name), side)
+    return replace(judged, outcome=RowOutcome.UNKNOWN, why=message("why.untold_would", side=side, name=name), silent=side)
 
 
-def _undecided(row: CheckRow, why: Argument) -> RowJudgement:
-    """Return how a row comes out where something that decides is not known."""
-    if row.by_hand:
-        return RowJudgement(RowOutcome.BY_HAND, why)
-    if row.effect is Effect.RESULT:
-        return RowJudgement(RowOutcome.UNKNOWN, why)
-    return RowJudgement(RowOutcome.HARMLESS, why or message("why.no_result"))
+def _undecided(judged: JudgedRow, why: Argument) -> JudgedRow:
+    """Return a row judged where something that decides is not known."""
+    if judged.row.by_hand:
+        return replace(judged, outcome=RowOutcome.BY_HAND, why=why)
+    if judged.row.effect is Effect.RESULT:
+        return replace(judged, outcome=RowOutcome.UNKNOWN, why=why)
+    return replace(judged, outcome=RowOutcome.HARMLESS, why=why or message("why.no_result"))
 
 
 def _keeps(advice: Recommendation | None, canonical: Setting) -> bool:
