@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from align_hooks.families import llama, megatron, mindformers, qwen3_moe
-from align_hooks.families.family import CANONICAL, NATIVE, RULES, Allowed, Decoder, Family, Level, tables
+from align_hooks.families.family import CANONICAL, NATIVE, RULES, Allowed, Decoder, Family, Level, tables, without
 from align_hooks.families.qwen3_moe import of_dense, of_sparse
 from align_hooks.names.table import Rule
 
@@ -90,7 +90,7 @@ MINDFORMERS_RULES = (*LAYER_RULES, *rules_of_mtp(OLDER_INNER), *MTP_ENDS)
 FREE = ("moe_shared_expert_intermediate_size", "moe_router_topk_scaling_factor", "moe_router_num_groups")
 """Properties of the router that may have any value."""
 SIGMOID: Allowed = {
-    **{name: allowed for name, allowed in megatron.ROUTER.items() if name not in FREE},
+    **without(megatron.ROUTER, *FREE),
     "moe_router_score_function": ("sigmoid",),
     "moe_router_enable_expert_bias": (True, False),
     "experts": (True,),
@@ -98,10 +98,7 @@ SIGMOID: Allowed = {
 }
 """What the router and the experts hold."""
 HOLDS: Allowed = {**megatron.PLAIN, "multi_latent_attention": (True,), "mtp_num_layers": (None, 0, 1), "qk_layernorm": (True,), **SIGMOID}
-CONFIGURED: Allowed = {
-    **{name: allowed for name, allowed in llama.CONFIGURED.items() if name != "mtp_num_layers"},
-    **tables("configured.txt")["deepseek_v3"],
-}
+CONFIGURED: Allowed = {**without(llama.CONFIGURED, "mtp_num_layers"), **tables("configured.txt")["deepseek_v3"]}
 
 
 def of_routing(decoder: Decoder) -> dict[str, object]:

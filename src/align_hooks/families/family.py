@@ -200,6 +200,11 @@ def tables(file: str) -> dict[str, Allowed]:
     return {head: {name: tuple(json.loads(f"[{allowed}]")) for name, _, allowed in of_head} for head, of_head in rows.items()}
 
 
+def without(allowed: Allowed, *names: str) -> Allowed:
+    """Return a table without some properties, which may then have any value."""
+    return {name: values for name, values in allowed.items() if name not in names}
+
+
 def rows_of(size: str) -> tuple[str, ...]:
     """Return the rows of the CheckList from which a size is computed."""
     return tuple(row for factor in SIZES.get(size, ((size,),)) for row in factor)

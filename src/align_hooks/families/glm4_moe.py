@@ -6,19 +6,16 @@ Queries and keys are normalised in the large model, and not in the Air one. Mind
 from __future__ import annotations
 
 from align_hooks.families import deepseek_v3, llama, megatron, qwen2, qwen3
-from align_hooks.families.family import RULES, Allowed, Decoder, Family, Level, tables
+from align_hooks.families.family import RULES, Allowed, Decoder, Family, Level, tables, without
 
 _, _, projections, output, _ = llama.FIRST
 LEVELS: tuple[Level, ...] = deepseek_v3.levels(({**projections, **qwen2.BIASES}, qwen3.NORMS, output))
 LAYER_RULES = (*qwen3.ATTENTION, *RULES["biases"], *RULES["feed-forward"], *RULES["experts"], *RULES["shared experts"])
 FREE = ("rotary_percent", "mtp_num_layers")
 """Properties that may have any value, beside those of :data:`HOLDS`."""
-CONFIGURED: Allowed = {
-    **{name: allowed for name, allowed in llama.CONFIGURED.items() if name not in FREE},
-    **tables("configured.txt")["glm4_moe"],
-}
+CONFIGURED: Allowed = {**without(llama.CONFIGURED, *FREE), **tables("configured.txt")["glm4_moe"]}
 HOLDS: Allowed = {
-    **{name: allowed for name, allowed in megatron.PLAIN.items() if name not in FREE},
+    **without(megatron.PLAIN, *FREE),
     **deepseek_v3.SIGMOID,
     "mtp_num_layers": (None, 0, 1),
     "add_qkv_bias": (True,),

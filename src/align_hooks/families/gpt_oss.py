@@ -6,8 +6,8 @@ expert, as in other families, so that an optimizer's range of a parameter is a r
 
 from __future__ import annotations
 
-from align_hooks.families import llama, megatron, qwen2, qwen3_moe
-from align_hooks.families.family import CANONICAL, RULES, Allowed, Decoder, Family, Level, tables
+from align_hooks.families import llama, megatron, mixtral, qwen2, qwen3_moe
+from align_hooks.families.family import CANONICAL, RULES, Allowed, Decoder, Family, Level, tables, without
 
 HF = f"{CANONICAL}.self_attn"
 EXPERTS, EXPERT = f"{CANONICAL}.mlp.experts", f"{CANONICAL}.mlp.experts.{{expert}}"
@@ -28,19 +28,16 @@ WITHOUT_ROUTER = tuple(rule for rule in RULES["experts"] if ".router." not in ru
 # no gpt-oss has dense layers; with their rules a model that has some is refused for that reason
 MEGATRON_RULES = (*llama.DENSE, *RULES["biases"], *WITHOUT_ROUTER, *RULES["sinks, a router and experts with biases"])
 OTHERWISE = tables("megatron.txt")["gpt_oss"]
-HOLDS: Allowed = {name: allowed for name, allowed in {**megatron.PLAIN, **megatron.ROUTER, **OTHERWISE}.items() if name != "window_size"}
+HOLDS = without({**megatron.PLAIN, **megatron.ROUTER, **OTHERWISE}, "window_size")
 CONFIGURED: Allowed = {**llama.CONFIGURED, **tables("configured.txt")["mixtral"], **tables("configured.txt")["gpt_oss"]}
 OF_WINDOW = {True: "sliding_attention", False: "full_attention"}
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """Return ``config.json`` of the Hugging Face model."""
-    assert decoder.routing is not None
     return llama.config_json(decoder, "GptOss", "gpt_oss", without=("mlp_bias",)) | {
-        "intermediate_size": decoder.dims.expert_ffn,
         "attention_bias": True,
-        "num_local_experts": decoder.routing.experts,
-        "num_experts_per_tok": decoder.routing.chosen,
+        **mixtral.of_routing(decoder),
         "sliding_window": decoder.window or decoder.positions,  # transformers makes its mask even where no layer has one
         "layer_types": [OF_WINDOW[has] for has in decoder.windowed],
     }
@@ -50,7 +47,7 @@ GPT_OSS = Family(
     name="gpt-oss",
     experts=True,
     levels=LEVELS,
-    configured={name: allowed for name, allowed in CONFIGURED.items() if name != "sliding_window"},
+    configured=without(CONFIGURED, "sliding_window"),
     huggingface=huggingface,
     megatron=megatron.table("a gpt-oss", MEGATRON_RULES),
     holds=HOLDS,

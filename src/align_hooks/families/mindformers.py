@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from align_hooks.families import megatron
-from align_hooks.families.family import Allowed, Decoder, GPTModel, InMindFormers, ModelConfig, tables
+from align_hooks.families.family import Allowed, Decoder, GPTModel, InMindFormers, ModelConfig, tables, without
 from align_hooks.names import blocks
 from align_hooks.names.blocks import Dims
 from align_hooks.names.table import NameTable, Rule
@@ -20,7 +20,7 @@ _TABLES = tables("mindformers.txt")
 PLAIN: Allowed = _TABLES["plain"]
 TELECHAT3: Allowed = {**PLAIN, "qk_layernorm": (False,)}
 """The values that a Llama allows in the class TeleChat3, whose configuration can normalise queries and keys."""
-OF_ANY_FFN: Allowed = {name: allowed for name, allowed in PLAIN.items() if name != "num_moe_experts"}
+OF_ANY_FFN = without(PLAIN, "num_moe_experts")
 WITH_EXPERTS: Allowed = {**OF_ANY_FFN, **_TABLES["router"]}
 """The values that a Qwen3-MoE allows."""
 LATENT: Allowed = {**OF_ANY_FFN, **_TABLES["latent"]}

@@ -6,7 +6,7 @@ Megatron-LM normalises queries and keys head by head. A layer specification (``-
 from __future__ import annotations
 
 from align_hooks.families import llama, megatron, mixtral, qwen3
-from align_hooks.families.family import RULES, Allowed, Decoder, Family, Level, tables
+from align_hooks.families.family import RULES, Allowed, Decoder, Family, Level, tables, without
 
 BIAS = f"{mixtral.MOE}.e_score_correction_bias"
 NORMS: Level = dict(zip(qwen3.NORMS, (("queries",), ("keys",)), strict=True))
@@ -15,19 +15,15 @@ embedding, norm, projections, *rest = llama.FIRST
 # no MiniMax-M2 has dense layers; with their rules a model that has some is refused for that reason
 MEGATRON_RULES = (*llama.DENSE, *RULES["norms over all heads"], *RULES["experts of mixtral"])
 TABLE = tables("megatron.txt")["minimax_m2"]
-HOLDS: Allowed = {name: allowed for name, allowed in {**megatron.PLAIN, **megatron.ROUTER, **TABLE}.items() if name != "rotary_percent"}
+HOLDS = without({**megatron.PLAIN, **megatron.ROUTER, **TABLE}, "rotary_percent")
 CONFIGURED: Allowed = {**llama.CONFIGURED, **tables("configured.txt")["mixtral"], **tables("configured.txt")["minimax_m2"]}
 
 
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """Return ``config.json`` of the Hugging Face model."""
-    assert decoder.routing is not None
-    size = decoder.dims.head_dim
     return llama.config_json(decoder, "MiniMaxM2", "minimax_m2", without=("attention_bias", "mlp_bias")) | {
-        "intermediate_size": decoder.dims.expert_ffn,
-        "num_local_experts": decoder.routing.experts,
-        "num_experts_per_tok": decoder.routing.chosen,
-        "rotary_dim": None if decoder.rotary_part is None else int(size * decoder.rotary_part),
+        **mixtral.of_routing(decoder),
+        "rotary_dim": None if decoder.rotary_part is None else int(decoder.dims.head_dim * decoder.rotary_part),
         "scoring_func": "sigmoid",
         "use_routing_bias": True,
         "use_qk_norm": True,
@@ -39,7 +35,7 @@ MINIMAX_M2 = Family(
     name="MiniMax-M2",
     experts=True,
     levels=(embedding, norm, projections, NORMS, *rest, {**router, BIAS: ("experts",)}, *experts, *llama.LAST),
-    configured={name: allowed for name, allowed in CONFIGURED.items() if name != "rotary_percent"},
+    configured=without(CONFIGURED, "rotary_percent"),
     huggingface=huggingface,
     megatron=megatron.table("a MiniMax-M2", MEGATRON_RULES),
     holds=HOLDS,

@@ -16,11 +16,17 @@ MEGATRON_RULES = (*llama.DENSE, *RULES["experts of mixtral"])
 OWN: Allowed = {"moe_router_pre_softmax": (False,), "experts": (True,), "dense layers between experts": (False,)}
 
 
+def of_routing(decoder: Decoder) -> dict[str, object]:
+    """Return the keys of ``config.json`` of experts, whose size is that of the feed-forward layer."""
+    routing = decoder.routing
+    assert routing is not None
+    sizes = {"intermediate_size": decoder.dims.expert_ffn, "num_local_experts": routing.experts}
+    return {**sizes, "num_experts_per_tok": routing.chosen}
+
+
 def huggingface(decoder: Decoder) -> dict[str, object]:
     """Return ``config.json`` of the Hugging Face model."""
-    assert decoder.routing is not None
-    routing = {"num_local_experts": decoder.routing.experts, "num_experts_per_tok": decoder.routing.chosen, "sliding_window": None}
-    return llama.config_json(decoder, "Mixtral", "mixtral") | {"intermediate_size": decoder.dims.expert_ffn} | routing
+    return llama.config_json(decoder, "Mixtral", "mixtral") | of_routing(decoder) | {"sliding_window": None}
 
 
 MIXTRAL = Family(
