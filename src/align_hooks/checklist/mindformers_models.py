@@ -7,8 +7,7 @@ with every name; Qwen3's classes convert their configuration twice, so families 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -173,15 +172,6 @@ def own_keys(kind: str, version: str) -> frozenset[str]:
     return keys_read(kind, version) - classes()[EVERY_CLASS][1].keys()
 
 
-def not_read(configuration: Configuration) -> Iterator[str]:
-    """Yield the names, tables' members too, that a configuration sets and its class does not read."""
-    kind = class_of(configuration)
-    read = keys_read(kind, configuration.version) if kind else frozenset[str]()
-    for name in configuration.values if kind else ():
-        if name.startswith(MODEL) and name.removeprefix(MODEL).partition(".")[0] not in read:
-            yield name
-
-
 @lru_cache(maxsize=1)
 def classes() -> Mapping[str, tuple[str, Mapping[str, tuple[int, ...]]]]:
     """Class to the class that it is made of, and to its names, each with the release from which on it is read, empty where that is all."""
@@ -272,8 +262,11 @@ def refuses(family: str | None, name: str, value: Setting, said: Mapping[str, Se
 def names_passed_over(configuration: Configuration, version: str) -> frozenset[str]:
     """Return the names that a configuration sets and a version of MindFormers ignores."""
     if configuration.side == MINDFORMERS and not is_new(configuration):
-        of_class = not_read(replace(configuration, version=version))
-        return frozenset(of_class) | {MODEL + name for name in NOT_READ.get(family(configuration) or "", ("initializer_range",))}
+        named = class_of(configuration)
+        of_model = [name for name in configuration.values if name.startswith(MODEL)] if named else []
+        read = keys_read(named, version) if named else frozenset[str]()
+        of_class = frozenset(name for name in of_model if name.removeprefix(MODEL).partition(".")[0] not in read)
+        return of_class | {MODEL + name for name in NOT_READ.get(family(configuration) or "", ("initializer_range",))}
     if configuration.side != MINDFORMERS or not is_since(version, 1, 9):  # 1.6 to 1.8 read all names of newer models
         return frozenset()
     kind = family(configuration)

@@ -211,7 +211,8 @@ def check(
     for side, covered in ((reference, ours), (candidate, theirs)):
         if side.facts is None and covered.isdisjoint(side.values):
             raise ConfigurationError(f"{side.source} says nothing that the CheckList asks for; name the script or YAML of a training")
-    lacks = reference.gaps or candidate.gaps or any(map(_lacks_value, checked)) or None in [one.same for one in courses]
+    unread = any(row.reference.why or row.candidate.why for row in checked if row.outcome is RowOutcome.UNKNOWN)
+    lacks = reference.gaps or candidate.gaps or unread or None in [one.same for one in courses]
     if not lacks:  # a run of a script would show nothing more
         reference, candidate = replace(reference, by_a_run=None), replace(candidate, by_a_run=None)
     sides = (checked_side(reference, ours, statistics[0]), checked_side(candidate, theirs, statistics[1]))
@@ -345,11 +346,6 @@ def checked_side(configuration: Configuration, covered: frozenset[str], statisti
     refused, names = tuple(refusals(configuration)), tuple(uncovered(configuration, covered))
     common = configuration.side, configuration.source, tuple(notes), texts, names, recorded, refused, statistics
     return CheckedSide(*common, configuration.gaps, bool(configuration.unread))
-
-
-def _lacks_value(checked: JudgedRow) -> bool:
-    """Return whether a row is undecided because a value of a script is not known."""
-    return checked.outcome is RowOutcome.UNKNOWN and any(side.why for side in (checked.reference, checked.candidate))
 
 
 def counts(checklist: Checklist) -> Mapping[RowOutcome, int]:

@@ -83,10 +83,7 @@ def relative_differences(ours: Floats, theirs: Floats) -> Floats:
 
 
 def needed(configuration: Configuration, key: str) -> float:
-    """Return an argument of Megatron-LM that a schedule cannot do without.
-
-    :raises Unknown: it is not set.
-    """
+    """Return an argument that a schedule of Megatron-LM needs; raises Unknown where it is not set."""
     if (value := value_of(configuration, (key,), None)) is None:
         raise Unstated(message("untold.not_set", name="--" + key.replace("_", "-")))
     return float(value)
@@ -213,10 +210,7 @@ class Setup:
 
     @property
     def total(self) -> int:
-        """The length.
-
-        :raises Unknown: only the data has it.
-        """
+        """The length; raises Unknown where only the data has it."""
         if self.length is None:
             raise Unstated(message("untold.length_of_data"))
         return self.length

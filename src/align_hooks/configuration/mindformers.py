@@ -63,8 +63,10 @@ def read_yaml(text: str, name: str, folder: Path) -> Configuration:
 def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...], known: dict[Path, dict[str, Value]]) -> dict[str, Value]:
     """Return a file's values, with those of its base files as defaults; ``known`` has the files that were read already."""
     values = leaves(text, name)
-    for base in _bases(values):
-        file = (folder / base).resolve()
+    named = values.pop("base_config", None)
+    bases = [] if named is None else named.value if isinstance(named.value, list) else [named.value]
+    for base in reversed(bases):
+        file = (folder / str(base)).resolve()
         if file in above or len(above) > MOST_BASES:
             raise ConfigurationError(f"{name} stands over base_config {shown(str(file))}, which stands over it; take one out")
         try:
@@ -78,12 +80,6 @@ def _with_bases(text: str, name: str, folder: Path, above: tuple[Path, ...], kno
         for key, value in below.items():
             values.setdefault(key, value)
     return values
-
-
-def _bases(values: dict[str, Value]) -> list[str]:
-    named = values.pop("base_config", None)
-    names = [] if named is None else named.value if isinstance(named.value, list) else [named.value]
-    return [str(name) for name in reversed(names)]
 
 
 def _hugging_face(values: dict[str, Value], folder: Path) -> tuple[list[Message], str]:
