@@ -23,11 +23,6 @@ def _recording(settings: Settings) -> bool:
     return _recorded(settings) or bool(settings.steps(LOCAL_NORMS))
 
 
-def _training(settings: Settings) -> bool:
-    """Return whether hooks see or change the training loop, or load weights into its model."""
-    return _stepping(settings) or settings.load_weights is not None
-
-
 def _stepping(settings: Settings) -> bool:
     replayed = (settings.replay_batches, settings.inject_gradients, settings.replay_routing, settings.teacher)
     return _recording(settings) or any(source is not None for source in replayed)
@@ -44,7 +39,7 @@ TABLE = HookTable(
         "rehearsing": lambda settings: settings.device == "cpu",
         "recorded": _recorded,
         "recording": _recording,
-        "training": _training,
+        "training": lambda settings: _stepping(settings) or settings.load_weights is not None,
         "stepping": _stepping,
         "gradients": _gradients,
         "replaying": lambda settings: settings.replay_batches is not None,

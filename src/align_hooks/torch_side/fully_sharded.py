@@ -14,9 +14,9 @@ from align_hooks.errors import RefusedRun
 from align_hooks.torch_side.objects import Module
 
 try:
-    from torch.distributed.tensor import DTensor, Placement
+    from torch.distributed.tensor import DTensor
 except ImportError:  # 2.4
-    from torch.distributed._tensor import DTensor, Placement
+    from torch.distributed._tensor import DTensor
 
 
 def is_sharded(tensor: object) -> bool:
@@ -67,7 +67,7 @@ def rows(tensor: DTensor) -> tuple[int, int]:
     """Return the elements of this rank's rows, which are shared out as torch.chunk does."""
     start, length = 0, tensor.shape[0]
     for placement, ranks, index in zip(tensor.placements, tensor.device_mesh.shape, _coordinate(tensor), strict=True):
-        if not _is_whole(placement):
+        if not placement.is_replicate():
             if not placement.is_shard(0):
                 raise RefusedRun(f"a parameter {tuple(tensor.shape)} is placed as {placement}; shards are read where they are rows")
             begin = min(index * math.ceil(length / ranks), length)
@@ -78,11 +78,8 @@ def rows(tensor: DTensor) -> tuple[int, int]:
 
 def is_first_replica(tensor: DTensor) -> bool:
     """Return whether this rank is the first of those that hold the same shard, as under hybrid sharding."""
-    return not any(index for placement, index in zip(tensor.placements, _coordinate(tensor), strict=True) if _is_whole(placement))
-
-
-def _is_whole(placement: Placement) -> bool:
-    return bool(placement.is_replicate())
+    axes = zip(tensor.placements, _coordinate(tensor), strict=True)
+    return not any(index for placement, index in axes if placement.is_replicate())
 
 
 def _coordinate(tensor: DTensor) -> Sequence[int]:

@@ -30,7 +30,7 @@ from align_hooks.torch_side.fully_sharded import computed, elements, is_first_re
 from align_hooks.torch_side.norms import NormPlan, Norms
 from align_hooks.torch_side.objects import Arguments, Module, Optimizer
 from align_hooks.torch_side.place import SINGLE_RANK, cut, is_counted
-from align_hooks.torch_side.sketches import Sketches, SketchPlan
+from align_hooks.torch_side.sketches import SketchPlan
 from align_hooks.torch_side.structure import blocks_of, refuse_unknown, unwrap
 
 MEGATRON = "megatron"
@@ -186,18 +186,6 @@ class Parameters:
         numbers = on_host(torch.cat([norms.numbers.to(signed.numbers.dtype), signed.numbers]))
         of_norms, sums = np.split(numbers, [len(norms.numbers)])
         return signed.named(sums, norms.named(norms.squares(of_norms)))
-
-    def gradient_norms(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Norms:
-        """Compute the norms of gradients, indexed as their pairs, on the device."""
-        return self.gradient_plan.norms((parameter.fused, gradient) for parameter, gradient in pairs)
-
-    def counted_norms(self) -> Norms:
-        """Compute the norms of the present gradients for which this rank accounts, on the device."""
-        return self.counted_plan.norms((parameter.fused, gradient) for parameter, gradient in self.gradients() if parameter.counted)
-
-    def gradient_sketches(self, pairs: Sequence[tuple[Parameter, torch.Tensor]]) -> Sketches:
-        """Compute the signed sums of the gradients for which this rank accounts, on the device."""
-        return self.gradient_sketch_plan.sketches((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted)
 
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
         """Return every trained parameter's gradient, on the device; raise RefusedRun where a parameter has none."""

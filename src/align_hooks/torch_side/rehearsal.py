@@ -84,15 +84,11 @@ def install(session: TorchSession, torch: ModuleType) -> None:
         cpu.manual_seed(seed)
 
     answers: dict[str, object] = {name: _answering(value) for value, names in CONSTANT for name in names} | {
-        "current_stream": _answering(stream),
-        "default_stream": _answering(stream),
-        "stream": lambda *args: contextlib.nullcontext(),
-        "device": lambda *args: contextlib.nullcontext(),
-        "Stream": _Stream,
-        "Event": _Stream,
+        **dict.fromkeys(("current_stream", "default_stream"), _answering(stream)),
+        **dict.fromkeys(("stream", "device"), lambda *args: contextlib.nullcontext()),
+        **dict.fromkeys(("Stream", "Event"), _Stream),
+        **dict.fromkeys(("manual_seed", "manual_seed_all"), to_cpu_generator),
         "default_generators": (cpu,),
-        "manual_seed": to_cpu_generator,
-        "manual_seed_all": to_cpu_generator,
         "get_rng_state": lambda *args, **kwargs: cpu.get_state(),
         "set_rng_state": lambda state, *args, **kwargs: cpu.set_state(state),
         "initial_seed": cpu.initial_seed,

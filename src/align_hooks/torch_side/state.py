@@ -44,13 +44,18 @@ def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, torch.Tensor
 def buffers_of(chunks: Sequence[Module]) -> list[tuple[str, Module, str]]:
     """Return the name of each persistent buffer, its module and its key there; none of a model whose buffers have too many elements."""
     places = [
-        (f"{f'{number}.' if len(chunks) > 1 else ''}{path}.{key}", module, key)
-        for number, chunk in enumerate(chunks)
-        for path, module in chunk.named_modules()
+        (f"{path}.{key}", module, key)
+        for path, module in named_modules(chunks)
         for key, _ in module.named_buffers(recurse=False)
         if key not in module._non_persistent_buffers_set
     ]
     return places if sum(getattr(module, key).numel() for _, module, key in places) <= MOST else []
+
+
+def named_modules(chunks: Sequence[Module]) -> Iterator[tuple[str, Module]]:
+    """Yield every module with its name, which begins with the number of the chunk where there are several."""
+    for number, chunk in enumerate(chunks):
+        yield from ((f"{number}.{path}" if len(chunks) > 1 else path, module) for path, module in chunk.named_modules())
 
 
 def scaled_modules(chunks: Sequence[Module]) -> list[tuple[str, Module]]:
@@ -58,12 +63,8 @@ def scaled_modules(chunks: Sequence[Module]) -> list[tuple[str, Module]]:
     args = get_args()
     if not args.fp8 or args.fp8_recipe != DELAYED:
         return []
-    named = (
-        (f"{f'{number}.' if len(chunks) > 1 else ''}{path}", module)
-        for number, chunk in enumerate(chunks)
-        for path, module in chunk.named_modules()
-    )
-    return [(path, module) for path, module in named if hasattr(module, "fp8_meta") or hasattr(module, "_fp8_metas")]
+    kept = ("fp8_meta", "_fp8_metas")
+    return [(path, module) for path, module in named_modules(chunks) if any(hasattr(module, name) for name in kept)]
 
 
 def scalings(path: str, module: Module) -> dict[str, torch.Tensor | str]:

@@ -46,14 +46,15 @@ def read(session: TorchSession) -> None:
         return
     pairs = session.parameters.gradients()
     if norms or sketched:
-        session.current.norms = session.parameters.gradient_norms(pairs)
+        session.current.norms = session.parameters.gradient_plan.norms((each.fused, gradient) for each, gradient in pairs)
         session.current.gradients = pairs
     if norms and has_copies(session.place):
         # not before: updated weights may be gathered as late as in the forward pass
         session.current.computed = session.parameters.computed_norms()
+    counted = [(each.fused, gradient) for each, gradient in pairs if each.counted]
     if sketched:
-        session.current.sketches = session.parameters.gradient_sketches(pairs)
-    record_gradients(session, lambda: pieces((parameter.fused, gradient) for parameter, gradient in pairs if parameter.counted))
+        session.current.sketches = session.parameters.gradient_sketch_plan.sketches(counted)
+    record_gradients(session, lambda: pieces(counted))
 
 
 def inject(session: TorchSession, injection: Injection, step: int) -> None:

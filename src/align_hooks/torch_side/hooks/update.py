@@ -27,7 +27,8 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     with session.recording.isolate_failures("the update"):
         clip, norm = instance.config.clip_grad, result[1]
         if not clip and session.parameters is not None:  # Megatron takes no norm: this rank's part of our own
-            session.current.update_norms, norm = session.parameters.counted_norms(), None
+            counted = ((each.fused, gradient) for each, gradient in session.parameters.gradients() if each.counted)
+            session.current.update_norms, norm = session.parameters.counted_plan.norms(counted), None
         session.current.update |= {"grad_norm": norm.detach().clone() if isinstance(norm, torch.Tensor) else norm, "clip_grad": clip}
     own_loop.end(session, instance, updated=bool(result[0]))
     return result

@@ -176,12 +176,12 @@ def counted_waits(counts: Counter[str]) -> Iterator[None]:
     """Count by line of code how often the host waits for the device: by its own word, or on a CPU by reads of single numbers."""
     with ExitStack() as stack:
         for library in libraries():
-            stack.enter_context(replaced(library, "synchronize", counting(library.synchronize, counts)))
+            replace(stack, library, "synchronize", counting(library.synchronize, counts))
         device = accelerator()
         if device is not None and hasattr(device, "set_sync_debug_mode"):
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("always")
-            stack.enter_context(replaced(warnings, "showwarning", functools.partial(shown, counts)))
+            replace(stack, warnings, "showwarning", functools.partial(shown, counts))
             stack.callback(device.set_sync_debug_mode, device.get_sync_debug_mode())
             device.set_sync_debug_mode("warn")
         else:
@@ -227,12 +227,7 @@ def caller() -> str:
     return f"{frame.filename.removeprefix(f'{PACKAGE.parent}/')}:{frame.lineno}"
 
 
-@contextmanager
-def replaced(owner: ModuleType, name: str, value: object) -> Iterator[None]:
-    """Replace an attribute for a while."""
-    before = getattr(owner, name)
+def replace(stack: ExitStack, owner: ModuleType, name: str, value: object) -> None:
+    """Replace an attribute until a stack is left."""
+    stack.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
