@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 from mindspore import Tensor, mint
 
 from align_hooks.ms_side.pynative import operators
+from align_hooks.ms_side.pynative.config import place_in
 from align_hooks.ms_side.pynative.current import PynativeMicroBatch, token_mean
 from align_hooks.ms_side.pynative.hyper_parallel import StandIn
 from align_hooks.ms_side.pynative.sparse import choose, chosen
+from align_hooks.ms_side.refusals import pynative_refusals
+from align_hooks.process.ranks import Launch
 from align_hooks.replay.routing import Router
+from align_hooks.settings import Settings
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -132,6 +136,7 @@ def test_recorded_positions_take_the_place_of_an_indexers_own_which_are_kept(mon
         recording=SimpleNamespace(must_succeed=contextlib.nullcontext),
         current=SimpleNamespace(micro_batches=[micro_batch]),
         micro_batch=micro_batch,
+        rows_of=lambda micro_batch: slice(0, 2),
         routing=SimpleNamespace(steps=range(1), made=set(), source="", experts=lambda step, name, facts: given),
         indexers={"indexer": Router(8, 2)},
         step=0,
@@ -160,6 +165,13 @@ def test_a_loss_weighs_every_token_alike(masks: list[list[int]], parts: list[flo
     assert token_mean(sum(parts), parts, np.array(masks, float).sum(axis=1)) == (None if mean is None else pytest.approx(mean))
 
 
+@pytest.mark.parametrize(("mask", "mean"), [([[1, 1], [1, 1]], 4.0), ([[1, 1], [1, 0]], 14 / 3), ([[0, 0], [0, 0]], 4.0)])
+def test_a_rank_of_several_knows_its_own_loss_by_its_parts_alone(mask: list[list[int]], mean: float) -> None:
+    """What the trainer prints is the mean over ranks; of a rank without tokens the parts are kept, since they weigh nothing."""
+    assert token_mean(None, [3.0, 1.0], np.array(mask, float).sum(axis=1)) == pytest.approx(mean)
+    assert token_mean(None, [3.0], np.array(mask, float).sum(axis=1)) is None
+
+
 def tensor(number: float) -> Tensor:
     return Tensor(np.float32(number))
 
@@ -174,3 +186,37 @@ def test_what_stands_in_for_hyper_parallel_has_every_name(monkeypatch: pytest.Mo
     assert StandIn().find_spec("hyper_parallels", None) is None
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("hyper_parallels")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cut", "variables", "said"),
+    [
+        (2, {}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_ACTIVATIONS": "all"}, None),
+        (2, {"expert_parallel": 2}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_ROUTING": "all"}, None),
+        (2, {"tensor_parallel": 2}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_GRADIENTS": "all"}, None),
+        (2, {"tensor_parallel": 2}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_ROUTING": "0"}, "ALIGN_HOOKS_ROUTING: under"),
+        (2, {"tensor_parallel": 2}, {"ALIGN_HOOKS_TEACHER": "other"}, "ALIGN_HOOKS_TEACHER: under parallelism.tensor_parallel: 2"),
+        (2, {"pipeline_parallel": 2}, {"ALIGN_HOOKS_RUN": "run"}, "parallelism.pipeline_parallel is 2: of"),
+        (4, {"context_parallel": 2}, {"ALIGN_HOOKS_RUN": "run"}, "parallelism.context_parallel is 2"),
+        (2, {"expert_parallel": 2}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_LOCAL_NORMS_POINT": "local"}, "ALIGN_HOOKS_LOCAL"),
+        (2, {}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_LOCAL_NORMS_POINT": "local"}, "ALIGN_HOOKS_LOCAL"),
+        (None, {"tensor_parallel": 2}, {"ALIGN_HOOKS_RUN": "run"}, None),
+        (1, {"tensor_parallel": 2}, {"ALIGN_HOOKS_RUN": "run"}, "parallelism.tensor_parallel is 2 in a job of one rank"),
+    ],
+)  # fmt: skip
+def test_layouts_of_ranks_that_are_not_read_are_refused_by_name(
+    ranks: int | None, cut: Mapping[str, int], variables: Mapping[str, str], said: str | None
+) -> None:
+    """The doctor, which knows no number of ranks, refuses no layout that a job may have."""
+    keys = {f"parallelism.{name}": size for name, size in cut.items()}
+    lines = list(pynative_refusals(Settings.from_environment(variables), keys.get, ranks))
+    assert len(lines) == (said is not None)
+    assert all(said and line.startswith(said) for line in lines)
+
+
+@pytest.mark.parametrize(("rank", "dp", "tp", "ep"), [(0, 0, 0, 0), (1, 0, 1, 1), (5, 2, 1, 1), (7, 3, 1, 1)])
+def test_places_of_ranks_are_those_of_the_trainers_meshes(rank: int, dp: int, tp: int, ep: int) -> None:
+    config = SimpleNamespace(parallelism=SimpleNamespace(tensor_parallel=2, expert_parallel=2, pipeline_parallel=1, context_parallel=1))
+    place = place_in(Launch(rank, 8), config)
+    sizes = {"dp_size": 4, "tp_size": 2, "pp_size": 1, "cp_size": 1, "ep_size": 2}
+    assert place == {"dp": dp, "tp": tp, "pp": 0, "cp": 0, "ep": ep} | sizes

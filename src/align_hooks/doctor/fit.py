@@ -51,7 +51,7 @@ def refused(side: str, configuration: Configuration, settings: Settings, version
     if not settings.any_set() or not trains:
         return
     if configuration.trainer:
-        yield from rules.pynative_refusals(settings, lambda key: get(graph_key(key)), 1)
+        yield from rules.pynative_refusals(settings, lambda key: get(graph_key(key)), None)
     else:
         yield from rules.refusals(settings, get, *([versions.get("mindspore", "")] if side == "ms" else []))
     if not odd(configuration):  # the shapes of a model of no family are not known

@@ -9,8 +9,14 @@ from align_hooks.names.blocks import Array
 FLOATS = (mindspore.float32, mindspore.float16, mindspore.bfloat16, mindspore.float64)
 
 
+def local(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a distributed tensor, which shares its memory; another tensor itself."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def to_numpy(tensor: Tensor) -> Array:
-    """Return a host copy: floating types as fp32, other types unchanged; one transfer."""
+    """Return a host copy of this rank's part: floating types as fp32, other types unchanged; one transfer."""
+    tensor = local(tensor)
     if tensor.dtype == mindspore.bfloat16:
         tensor = tensor.astype(mindspore.float32)
     array = np.array(tensor.asnumpy())

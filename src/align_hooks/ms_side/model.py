@@ -15,7 +15,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
 from align_hooks.families.own import described, with_unknown
 from align_hooks.families.registry import FAMILIES
-from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.arrays import local, to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
@@ -68,7 +68,7 @@ class Model:
     @property
     def is_newer(self) -> bool:
         """Whether the model is of ``use_legacy: False``."""
-        return type(getattr(self.network, "model", None)).__name__ == "GPTModel"
+        return built_class(getattr(self.network, "model", None)).__name__ == "GPTModel"
 
     def dims(self, vocabulary: int | None) -> Dims:
         """Return the model's sizes; of a class of no family only the vocabulary's."""
@@ -87,9 +87,9 @@ class Model:
         """The table of the model's names; None for a class of no family."""
         return None if self.built is None else self.built.table_of(self.config)
 
-    def fused(self, name: str, shape: Sequence[int], dims: Dims, cut: Cut = WHOLE) -> Fused | None:
+    def fused(self, name: str, shape: Sequence[int], dims: Dims, cut: Cut = WHOLE, first_expert: int = 0) -> Fused | None:
         """Return a parameter's pieces, under its own name where the family lacks its name or layout; None for no parameter."""
-        return canonical_or_own(self.table, MINDFORMERS, name, shape, dims, gated=False, cut=cut)
+        return canonical_or_own(self.table, MINDFORMERS, name, shape, dims, gated=False, cut=cut, first_expert=first_expert)
 
     def facts(self, vocabulary: int | None) -> dict[str, object]:
         """Return the model of ``run.json``: Hugging Face's ``config.json``, or without a family the sizes and the differences."""
@@ -168,12 +168,20 @@ class Parameters:
 
 def fill(weight: Weight, array: Array) -> None:
     """Set a parameter of this rank, cut or not; raise RefusedRun for another number of elements."""
-    if array.size != weight.size:  # MindSpore would accept an uncut tensor, and train on garbage
+    here = local(weight)
+    if array.size != here.size:  # MindSpore would accept an uncut tensor, and train on garbage
         raise RefusedRun(
-            f"{weight.name} holds {weight.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
+            f"{weight.name} holds {here.size} elements here and was to be given {array.size}; its layout is not as MindSpore says"
         )
+    given = mindspore.Tensor(array.reshape(here.shape), dtype=weight.dtype)
+    if here is not weight:
+        from mindspore.graph.api import _no_grad  # MindSpore 2.9 and later, which alone have distributed tensors
+
+        with _no_grad():
+            here.copy_(given)  # hyper-parallel keeps views of this memory
+        return
     # with ``sliced`` MindSpore does not cut the tensor again
-    weight.set_data(mindspore.Tensor(array.reshape(weight.shape), dtype=weight.dtype), bool(weight.sliced))
+    weight.set_data(given, bool(weight.sliced))
 
 
 def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool) -> float:
@@ -272,9 +280,16 @@ def network_in(cell: Cell) -> Cell:
     return network
 
 
+def built_class(cell: Cell) -> type:
+    """Return the class as which a Cell was built, below the one that hyper-parallel's ``fully_shard`` makes of it."""
+    kind = type(cell)
+    last = kind.__bases__[-1]
+    return last if kind.__name__ == f"HSDP{last.__name__}" else kind
+
+
 def model_of_network(network: Cell) -> Model:
     """Return a built model, with its or the nearest family."""
-    kind = type(network)
+    kind = built_class(network)
     name, theirs = kind.__name__, any(base.__module__.startswith("mindformers.") for base in kind.__mro__ if base.__name__ == kind.__name__)
     ways = [(family, built) for family in FAMILIES for built in (*family.mindformers, *family.pynative) if theirs and built.network == name]
     config = network.model.config if ways and not ways[0][1].legacy else getattr(network, "config", None)

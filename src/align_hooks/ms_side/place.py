@@ -62,6 +62,11 @@ def refuse_shards(launch: Launch) -> None:
             "this version does not read tensors that are cut over data-parallel ranks; "
             "set parallel.enable_parallel_optimizer: False in the YAML"
         )
+    refuse_other_numbers(launch)
+
+
+def refuse_other_numbers(launch: Launch) -> None:
+    """Refuse ranks that the launcher and MindSpore number differently."""
     rank, ranks = get_rank(), get_group_size()
     if (rank, ranks) != (launch.rank, launch.world_size):
         raise RefusedRun(

@@ -64,6 +64,11 @@ class NormPlan:
         names: list[str] = []
         for index, (each, shape) in enumerate(zip(fused, shapes, strict=True)):
             width, owners = chunks_of(each.blocks, shape)
+            if each.flat is not None:
+                size = math.gcd(width, *each.flat)
+                first, after = (bound // size for bound in each.flat)
+                width, here = size, np.repeat(owners, width // size)[first:after]
+                owners = np.unique(here, return_inverse=True)[1]
             owned.append(owners + len(names))
             names += each.pieces
             groups.setdefault((width, index if math.prod(shape) >= LARGE else None), []).append(index)

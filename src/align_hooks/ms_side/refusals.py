@@ -4,11 +4,12 @@ The hook on ``build_context`` uses them before anything is built, and the doctor
 :mod:`.model` refuses by the built model, and :mod:`.place` by layouts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from packaging.version import Version
 
 from align_hooks.families.registry import FAMILIES
+from align_hooks.quantities.local_norms import POINT
 from align_hooks.settings import PREFIX, Settings
 
 Get = Callable[[str], object]
@@ -56,22 +57,21 @@ def refusals(settings: Settings, get: Get, mindspore: str) -> Iterator[str]:
             )
 
 
-def pynative_refusals(settings: Settings, get: Get, ranks: int) -> Iterator[str]:
-    """Yield why a run of the PyNative trainer is refused, a line each; ``get`` reads its YAML, by its own keys."""
+def pynative_refusals(settings: Settings, get: Get, ranks: int | None) -> Iterator[str]:
+    """Yield why a run of the PyNative trainer is refused, a line each; ``get`` reads its YAML, by its own keys.
+
+    ``ranks`` is None where their number is not known."""
     kind, graph = get("model.model_type"), {built.model_type for family in FAMILIES for built in family.mindformers}
     if kind in graph - {built.model_type for family in FAMILIES for built in family.pynative}:
         yield (
             f"model.model_type is {kind}, of which MindFormers has no PyNative model and builds its static graph's; "
             f"train it by the static graph, with --mode 0"
         )
-    if ranks > 1:
-        yield (
-            f"{ranks} ranks of MindFormers' PyNative trainer cut tensors by hyper-parallel, which this version does not read; "
-            f"train on one card, or unset the variables"
-        )
-    for name in () if ranks > 1 else OF_A_PART:
-        if (size := get(f"parallelism.{name}")) not in (None, 1):
-            yield f"parallelism.{name} is {size} in a job of one rank; set it to 1"
+    cut = {name: size for name in OF_A_PART if (size := get(f"parallelism.{name}")) not in (None, 1)}
+    if ranks != 1:
+        yield from _of_several_ranks(settings, cut, are_known=ranks is not None)
+    else:
+        yield from (f"parallelism.{name} is {size} in a job of one rank; set it to 1" for name, size in cut.items())
     if get("lora_config") is not None:
         yield "lora_config adds parameters that no family names; take the section out of the YAML"
     if get("model.calculate_per_token_loss"):
@@ -87,6 +87,26 @@ def pynative_refusals(settings: Settings, get: Get, ranks: int) -> Iterator[str]
         yield "training.rampup_batch_size changes the rows of a step, which was not tried; take it out of the YAML"
     if settings.device == "cpu" and "bfloat16" in (get("model.compute_dtype"), get("model.params_dtype")):
         yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype and params_dtype to float32 in the YAML"
+
+
+def _of_several_ranks(settings: Settings, cut: Mapping[str, object], *, are_known: bool) -> Iterator[str]:
+    """Yield why a job of several ranks of the PyNative trainer is refused; ``cut`` are the sizes in ``parallelism`` that are not 1.
+
+    Without ``are_known`` there may be one rank."""
+    for name in ("context_parallel", "pipeline_parallel"):
+        if name in cut:
+            yield (
+                f"parallelism.{name} is {cut[name]}: of the PyNative trainer this version reads data-, tensor- and expert-parallel ranks; "
+                f"set it to 1, or unset the variables"
+            )
+    asked = [name for name in ("routing", "replay_routing", "activations", "teacher") if getattr(settings, name)]
+    if "tensor_parallel" in cut and asked:
+        yield (
+            f"{', '.join(PREFIX + name.upper() for name in asked)}: under parallelism.tensor_parallel: {cut['tensor_parallel']} each rank "
+            f"sees a part of every sequence, which this version does not join; unset it"
+        )
+    if settings.choice(POINT) == "local" and (cut or are_known):
+        yield f"{PREFIX}LOCAL_NORMS_POINT=local: several ranks of the PyNative trainer reduce gradients where they are made; unset it"
 
 
 def rehearsal(get: Get, *, newer: bool) -> dict[str, object]:

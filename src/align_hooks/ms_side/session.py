@@ -42,6 +42,8 @@ class MsSession(Session):
     """The terms of a newer model's loss; empty where they are not separate."""
     current: PynativeStepValues | None = None
     """The values of a step of the PyNative trainer; None between steps."""
+    data_parallel: tuple[int, int] = (0, 1)
+    """This process's data-parallel rank in a PyNative job, and the number of such ranks."""
     groups: tuple[int, ...] = ()
     """The index of the first parameter of each of the PyNative optimizer's groups."""
     gradient_sums: GradientSums | None = None
@@ -59,6 +61,14 @@ class MsSession(Session):
     """Digests of the generators' states at the start of the step."""
     state: dict[str, float | str] = field(default_factory=dict)
     """Counts and digests at the start of the step."""
+
+    def rows_of(self, micro_batch: int) -> slice:
+        """Return the rows of a PyNative micro-batch of this rank among those of the job's step."""
+        assert self.current is not None
+        # a step's rows are in the order micro-batch, data-parallel rank, row, and all micro-batches have as many
+        (rank, ranks), rows = self.data_parallel, self.current.micro_batches[micro_batch].rows
+        first = (micro_batch * ranks + rank) * rows
+        return slice(first, first + rows)
 
     @property
     def micro_batch(self) -> PynativeMicroBatch | None:

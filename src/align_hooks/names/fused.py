@@ -100,8 +100,14 @@ class Fused:
             yield from (ElementRange(run.start, run.stop, piece) for run in self.blocks.runs(piece, start, stop, self._width))
 
     def join(self, tensors: Mapping[str, Array]) -> Array:
-        """Return the tensor on this rank, from global canonical tensors that are read one after the other."""
-        boxes = [tensors[piece.name][tuple(slice(*bounds) for bounds in piece.box)] for piece in self._not_empty()]
+        """Return the tensor on this rank, from the global canonical tensors of :attr:`pieces`, which are read one after the other."""
+        here = self.pieces
+        boxes = [
+            tensors[piece.name][tuple(slice(*bounds) for bounds in piece.box)]
+            if piece.name in here  # ``flat`` may leave nothing of a piece
+            else np.zeros([stop - start for start, stop in piece.box], np.float32)
+            for piece in self._not_empty()
+        ]
         native = self.blocks.filled.join(boxes)
         return native if self.flat is None else np.ascontiguousarray(native).reshape(-1)[slice(*self.flat)]
 

@@ -24,15 +24,15 @@ def say_own_names(session: Session, family: str, misfits: Sequence[str], paramet
         session.say(f"recorded under the framework's own names: {len(own)} tensors, first {own[0]}; {ADD_A_FAMILY}")
 
 
-def layer_facts(modules: Iterable[tuple[object, int, str, str]], names: Mapping[int, Iterable[str]]) -> dict[str, dict[str, str]]:
+def layer_facts(modules: Iterable[tuple[str, int, str, str]], names: Mapping[int, Iterable[str]]) -> dict[str, dict[str, str]]:
     """Map canonical names, ``*`` for the layer, to the module's class and the types of weight and computation, for the CheckList.
 
-    ``modules`` are each with the id of a weight and these types, ``names`` the canonical names of a weight by its id.
+    ``modules`` are a class with the id of a weight and these types each, ``names`` the canonical names of a weight by its id.
     """
     facts: dict[str, dict[str, str]] = {}
-    for module, weight, dtype, compute in modules:
+    for kind, weight, dtype, compute in modules:
         for name in names.get(weight, ()):
-            facts.setdefault(any_layer(name), {"class": type(module).__name__, "weight": dtype, "compute": compute})
+            facts.setdefault(any_layer(name), {"class": kind, "weight": dtype, "compute": compute})
     return facts
 
 

@@ -15,7 +15,7 @@ from align_hooks.hooking.commits import commits
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.devices import device_name
 from align_hooks.ms_side.hooks.config import flat, get
-from align_hooks.ms_side.model import Model, is_per_token
+from align_hooks.ms_side.model import Model, built_class, is_per_token
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.optimizer import Shifted, clip_norm, load_moments, moment_dtypes, moments, optimizer_facts, updates_made
 from align_hooks.ms_side.place import summed
@@ -95,13 +95,13 @@ def stands_on() -> dict[str, object]:
     return {"versions": versions, "commits": commits(("mindformers", *BESIDE)), "device": device_name()}
 
 
-def typed(network: Cell) -> Iterator[tuple[Cell, int, str, str]]:
-    """Yield each cell with the id of a weight, and the types of weight and computation."""
+def typed(network: Cell) -> Iterator[tuple[str, int, str, str]]:
+    """Yield the class of each Cell with the id of a weight, and the types of weight and computation."""
     for _, cell in network.cells_and_names():
         for weight in cell.get_parameters(expand=False):
             dtype = str(weight.dtype).lower()
             compute = next((kind for kind in (getattr(cell, name, None) for name in COMPUTES_IN) if kind is not None), dtype)
-            yield cell, id(weight), dtype, str(compute).lower()
+            yield built_class(cell).__name__, id(weight), dtype, str(compute).lower()
 
 
 def optimizer_state(session: MsSession, optimizer: Optimizer) -> Moments:

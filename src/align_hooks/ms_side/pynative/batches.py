@@ -35,8 +35,8 @@ class RecordedBatches:
         return int(training.global_batch_size if self.by_step else training.local_batch_size)
 
     def items(self) -> int:
-        """Return the items of a step."""
-        return int(self.session.config.training.global_batch_size) // self.rows()
+        """Return the items of a step on this rank."""
+        return int(self.session.config.training.global_batch_size) // (self.rows() * self.session.data_parallel[1])
 
     def set_init_step(self, items: int) -> None:
         """Skip the items that a resumed run has consumed."""
@@ -50,9 +50,10 @@ class RecordedBatches:
         """Yield each item; behind the last step raise RecordError, as an end would have the trainer start anew."""
         step, skipped = divmod(self.skipped, self.items())
         self.replay.first = step
+        rank, ranks = self.session.data_parallel  # rows of a record are in the order micro-batch, data-parallel rank, row
         while True:
             arrays = filled(self.replay.batch(step))
-            for first in range(skipped * self.rows(), len(arrays["tokens"]), self.rows()):
+            for first in range((skipped * ranks + rank) * self.rows(), len(arrays["tokens"]), ranks * self.rows()):
                 cut = slice(first, first + self.rows())
                 given = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask", "position_ids": "position_ids"}
                 yield {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from align_hooks.families.family import ModelConfig
-from align_hooks.ms_side.model import Model
+from align_hooks.ms_side.model import Model, built_class
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.point_builder import of_qkv
 from align_hooks.ms_side.points import View
@@ -102,7 +102,7 @@ def of_block(layer: Cell, name: str, config: ModelConfig) -> Iterator[CellPoint]
     yield CellPoint(layer, whole(f"{name}.input", streams * hidden), argument(0, "hidden_states"), before=True)
     yield CellPoint(layer, whole(name, streams * hidden))
     yield CellPoint(layer.input_layernorm, whole(f"{name}.{points.NORM}", hidden))
-    if (attention := ATTENTION.get(type(layer.self_attention).__name__)) is not None:
+    if (attention := ATTENTION.get(built_class(layer.self_attention).__name__)) is not None:
         yield from attention(layer.self_attention, f"{name}.self_attn", config)
     if streams == 1:
         residual = whole(f"{name}.residual", hidden)

@@ -146,8 +146,7 @@ class CellRecorder:
 
     def layout(self, point: CellPoint, value: Tensor, micro_batch: int, rows: int) -> TokenLayout:
         """Return the order of the tokens in a tensor."""
-        assert self.session.current is not None
-        first = sum(earlier.rows for earlier in self.session.current.micro_batches[:micro_batch])
+        first = self.session.rows_of(micro_batch).start
         width = int(np.prod(point.views[0].shape))
         return TokenLayout(rows, value.size // width // rows, first, by_position=point.by_position)
 

@@ -18,11 +18,14 @@ from align_hooks.errors import RefusedRun
 from align_hooks.hooking.attach import installed_version
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.job import parsed_arguments
+from align_hooks.ms_side.feeding import Sizes
 from align_hooks.ms_side.hooks.config import NO_PADDING, flat
 from align_hooks.ms_side.objects import Config
+from align_hooks.ms_side.pynative.hyper_parallel import divides_models
 from align_hooks.ms_side.pynative.rehearsal import rehearse
-from align_hooks.ms_side.refusals import OF_PYNATIVE, pynative_refusals
+from align_hooks.ms_side.refusals import OF_A_PART, OF_PYNATIVE, pynative_refusals
 from align_hooks.ms_side.session import MsSession
+from align_hooks.process.ranks import Launch
 from align_hooks.replay.batches import DocumentForm
 from align_hooks.settings import PREFIX
 
@@ -92,7 +95,11 @@ def sections_in(config: object) -> list[str]:
 def apply(session: MsSession, config: Config) -> None:
     """Apply the settings to the configuration, list each change, and refuse what only the user's YAML can change."""
     settings = session.settings
-    if why := list(pynative_refusals(settings, lambda key: get(config, key), session.launch.world_size)):
+    ranks = session.launch.world_size
+    why = list(pynative_refusals(settings, lambda key: get(config, key), ranks))
+    if ranks > 1 and not divides_models():
+        why.append(f"{ranks} ranks divide the model by hyper-parallel, which is not installed here; rehearse on one rank")
+    if why:
         raise RefusedRun("\n".join(why))
     if (clip := get(config, "training.max_norm")) is not None and clip <= 0:
         session.say(f"training.max_norm is {clip}: the trainer multiplies every gradient by it; a large number switches clipping off")
@@ -108,8 +115,19 @@ def apply(session: MsSession, config: Config) -> None:
         change(session, config, rate | {"lr_scheduler.warmup_ratio": None}, "LEARNING_RATE")
     if settings.load_weights is not None:
         change(session, config, {"checkpoint.load_path": ""}, "LOAD_WEIGHTS")
+    here = place_in(session.launch, config)
+    session.data_parallel = here["dp"], here["dp_size"]
     if session.replay is not None:
         replay(session, config)
+
+
+def place_in(launch: Launch, config: Config) -> dict[str, int]:
+    """Return a rank's place in the job that a configuration asks for, as :meth:`.feeding.Sizes.place` does.
+
+    Experts are divided among neighbours (``ParallelDims.build_mesh``)."""
+    tensor, context, stages, experts = (int(get(config, f"parallelism.{name}") or 1) for name in OF_A_PART)
+    sizes = Sizes(dp=launch.world_size // (tensor * context * stages), cp=context, mp=tensor, pp=stages)
+    return sizes.place(launch.rank, launch.world_size) | {"ep": launch.rank % experts, "ep_size": experts}
 
 
 def replay(session: MsSession, config: Config) -> None:
@@ -120,8 +138,13 @@ def replay(session: MsSession, config: Config) -> None:
     length, vocabulary = get(config, "model.seq_length"), get(config, "model.vocab_size")
     feed.check(sequence=length, vocabulary=vocabulary, rows=facts.rows, form=DocumentForm.NONE)
     feed.say_left_out(session.say)
+    feed.ranks, ranks = session.data_parallel, session.data_parallel[1]
+    if facts.rows % ranks:
+        raise RefusedRun(
+            f"{feed.source} has {facts.rows} rows a step, which {ranks} data-parallel ranks cannot share alike; use fewer ranks"
+        )
     rows, local = facts.rows, get(config, "training.local_batch_size")
-    sizes = {"training.global_batch_size": rows, "training.local_batch_size": local if rows % local == 0 else rows}
+    sizes = {"training.global_batch_size": rows, "training.local_batch_size": local if rows % (local * ranks) == 0 else rows // ranks}
     change(session, config, sizes | {"model.pad_token_id": NO_PADDING}, "REPLAY_BATCHES")
 
 

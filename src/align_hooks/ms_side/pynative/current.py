@@ -30,14 +30,17 @@ class PynativeMicroBatch:
         return len(self.arrays["tokens"])
 
 
-def token_mean(loss: float, parts: Sequence[float], weights: Array) -> float | None:
-    """Return the mean loss of a step's valid tokens; None where the part of a micro-batch is not known.
+def token_mean(loss: float | None, parts: Sequence[float], weights: Array) -> float | None:
+    """Return the mean loss of the valid tokens of a rank's step; None where the part of a micro-batch is not known.
 
-    ``loss`` is the mean of the micro-batches' means, which is the same where each has as many; ``parts`` are those that it is the sum of,
-    and ``weights`` the sum of each micro-batch's loss mask."""
-    if np.ptp(weights) == 0:
+    ``loss`` is the mean of the micro-batches' means, None where it is of other ranks too, which is the same where each has as many tokens;
+    ``parts`` are those that it is the sum of, and ``weights`` the sum of each micro-batch's loss mask."""
+    if loss is not None and np.ptp(weights) == 0:
         return loss
-    return float((np.array(parts) * weights).sum() * len(parts) / weights.sum()) if len(parts) == len(weights) else None
+    if len(parts) != len(weights):
+        return None
+    tokens = weights.sum()  # none, where the mask leaves a rank nothing of its rows
+    return float((np.array(parts) * weights).sum() * len(parts) / tokens) if tokens else float(sum(parts))
 
 
 @dataclass

@@ -10,7 +10,7 @@ import inspect
 import numpy as np
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.arrays import local, to_numpy
 from align_hooks.ms_side.batch import DOCUMENTS, LENGTHS
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.pynative.cell_points import is_chunked
@@ -78,7 +78,7 @@ def part(session: MsSession, wrapped: Function, instance: Instance, args: Args, 
     result = wrapped(*args, **kwargs)
     micro_batch = session.micro_batch
     if micro_batch is not None:
-        micro_batch.part = result.detach()
+        micro_batch.part = local(result).detach()
     return result
 
 

@@ -9,7 +9,6 @@ from align_hooks.ms_side.model import Parameter
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.plans import NormPlan, SketchPlan
 from align_hooks.ms_side.sums import ChunkSums, SignedSums
-from align_hooks.names.blocks import rows_and_columns
 
 
 @dataclass
@@ -27,7 +26,7 @@ class GradientSums:
     def of(cls, parameters: Sequence[Parameter]) -> "GradientSums":
         """Plan for the gradients of these parameters."""
         fused = [parameter.fused for parameter in parameters]
-        plan = NormPlan.of(fused, shapes_of(parameters))
+        plan = NormPlan.of(fused, [each.shape for each in fused])
         return cls(tuple(each.native for each in fused), plan, ChunkSums(plan), parameters)
 
     def read(self, gradients: Sequence[Tensor], *, sketched: bool) -> tuple[dict[str, float], dict[str, list[float]] | None]:
@@ -38,14 +37,9 @@ class GradientSums:
             return self.plan.named(sums.asnumpy()), None
         if self._signs is None:
             fused = [parameter.fused for parameter in self.parameters]
-            signs = SketchPlan.of(fused, shapes_of(self.parameters))
+            signs = SketchPlan.of(fused, [each.shape for each in fused])
             self._signs = signs, SignedSums(signs)
         plan, signed = self._signs
         on_host = mindspore.mint.cat((sums, signed(given))).asnumpy()
         squared = self.plan.named(on_host[: sums.shape[0]])
         return squared, plan.named(on_host[sums.shape[0] :], squared)
-
-
-def shapes_of(parameters: Sequence[Parameter]) -> list[tuple[int, ...]]:
-    """Return the shapes of the parameters' gradients, in rows and columns."""
-    return [rows_and_columns(parameter.fused.native, parameter.model.shape) for parameter in parameters]

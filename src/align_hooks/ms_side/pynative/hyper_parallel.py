@@ -32,6 +32,11 @@ def is_stood_in() -> bool:
     return isinstance(sys.modules.get(NAME), EmptyModule)
 
 
+def divides_models() -> bool:
+    """Return whether the imported ``hyper_parallel`` divides a model among ranks, which an empty class does not."""
+    return not is_stood_in() or "fully_shard" in USED
+
+
 class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes ``hyper_parallel`` and all modules below it."""
 

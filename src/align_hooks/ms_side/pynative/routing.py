@@ -11,6 +11,7 @@ import numpy as np
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Kwargs, Result
+from align_hooks.ms_side.model import built_class
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.session import MsSession
 from align_hooks.names.blocks import Array
@@ -28,7 +29,7 @@ def routers_of(session: MsSession, network: Cell) -> None:
     assert session.parameters is not None
     names = {parameter.model.name: parameter.fused.pieces[0] for parameter in session.parameters}
     for _, cell in network.cells_and_names():
-        if type(cell).__name__ == ROUTER:
+        if built_class(cell).__name__ == ROUTER:
             name = names.get(cell.weight.name, cell.weight.name).removesuffix(".weight")
             session.router_names[id(cell)] = name
             session.routers[name] = Router(int(cell.num_experts), int(cell.top_k))
@@ -78,9 +79,7 @@ def recorded_choice(session: MsSession, name: str, facts: Router, tokens: int) -
     replay, current, step = session.routing, session.current, session.step
     if replay is None or current is None or step is None or step not in replay.steps:
         return None
-    *earlier, micro_batch = current.micro_batches
-    first = sum(before.rows for before in earlier)
-    given = replay.experts(step, name, facts)[first : first + micro_batch.rows]
+    given = replay.experts(step, name, facts)[session.rows_of(len(current.micro_batches) - 1)]
     if given.shape[0] * given.shape[1] != tokens:
         raise RefusedRun(
             f"{REPLAY}={replay.source}: step {step} has a choice of {given.shape[0] * given.shape[1]} tokens in {name}, this run chooses "

@@ -15,7 +15,7 @@ from mindspore.graph.api import _no_grad
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Kwargs, Result
 from align_hooks.ms_side.arrays import to_numpy
-from align_hooks.ms_side.model import MINDFORMERS
+from align_hooks.ms_side.model import MINDFORMERS, built_class
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.pynative.routing import recorded_choice
 from align_hooks.ms_side.session import MsSession
@@ -35,7 +35,7 @@ def indexers_of(session: MsSession, network: Cell) -> None:
     """Find the model's indexers, and name them by their place in the model; refuse a replay of what fused kernels choose."""
     length = int(session.config.model.seq_length)
     for place, cell in network.cells_and_names():
-        keys = length // int(cell.compress_ratio) if type(cell).__name__ == INDEXER else 0
+        keys = length // int(cell.compress_ratio) if built_class(cell).__name__ == INDEXER else 0
         if not 0 < keys <= MOST:
             continue
         name = f"{MINDFORMERS}:{place.removeprefix('model.')}"

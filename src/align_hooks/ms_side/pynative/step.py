@@ -8,7 +8,7 @@ import mindspore
 import numpy as np
 from mindspore.graph.api import _no_grad
 
-from align_hooks.ms_side.arrays import to_numpy
+from align_hooks.ms_side.arrays import local, to_numpy
 from align_hooks.ms_side.hooks.step import of_start
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder
@@ -82,13 +82,17 @@ class PynativeStep:
 
     def local_norms(self) -> LocalNorms | None:
         """Return the norms of the gradients."""
-        squared = self.current.squared
-        return LocalNorms(self.session.settings.choice(POINT), squared, squared, framework=self.framework_norms()) if squared else None
+        squared, parameters = self.current.squared, self.session.parameters
+        if not squared or parameters is None:
+            return None
+        prints = any(parameter.counted for parameter in parameters)
+        parts = {name for parameter in parameters for name in parameter.fused.cut}
+        return LocalNorms(self.session.settings.choice(POINT), squared, squared if prints else (), parts, self.framework_norms())
 
     def framework_norms(self) -> list[dict[str, float]]:
         """Return the trainer's global norm, where it is of the gradients whose norms are recorded."""
         norm = self.current.norm
-        return [] if norm is None else [{"norm": self.numbers[NORM], "first": self.session.launch.rank, "ranks": 1}]
+        return [] if norm is None else [{"norm": self.numbers[NORM], "first": 0, "ranks": self.session.launch.world_size}]
 
     def gradient_sketches(self) -> dict[str, list[float]] | None:
         """Return the sketches of the gradients."""
@@ -100,7 +104,7 @@ class PynativeStep:
         current = self.current
         parts = {str(index): micro_batch.part for index, micro_batch in enumerate(current.micro_batches)}
         known = {LOSS: self.loss, NORM: current.norm, **current.terms, **parts}
-        tensors = {name: tensor.reshape((1,)).astype(mindspore.float32) for name, tensor in known.items() if tensor is not None}
+        tensors = {name: local(tensor).reshape((1,)).astype(mindspore.float32) for name, tensor in known.items() if tensor is not None}
         with _no_grad():
             return dict(zip(tensors, mindspore.mint.cat(tuple(tensors.values())).asnumpy().astype(float).tolist(), strict=True))
 
@@ -110,17 +114,19 @@ class PynativeStep:
         clip, numbers, arrays = clip_norm(session), self.numbers, self.arrays
         norm, parts = numbers.get(NORM), [numbers[str(index)] for index in range(len(self.rows)) if str(index) in numbers]
         weights = np.array([part.arrays["loss_mask"].sum(dtype=np.float64) for part in current.micro_batches])
+        is_alone = session.launch.world_size == 1
         return {
             "step": self.step,
-            "loss": token_mean(numbers[LOSS], parts, weights),
+            "loss": token_mean(numbers[LOSS] if is_alone else None, parts, weights),
             "objective_loss": numbers[LOSS],
             "valid_tokens": int((arrays["loss_mask"] > 0).sum()),
-            "consumed_samples": self.consumed or sum(self.rows) * (self.step + 1),
+            "consumed_samples": self.consumed or sum(self.rows) * session.data_parallel[1] * (self.step + 1),
             "grad_norm": norm,
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip is not None and norm is not None else 1.0,
             "learning_rate": current.rate,
             "loss_scale": 1.0,
-            "terms": {name: numbers[name] / len(self.rows) for name in current.terms} or None,
+            # of several ranks each has terms of its own tokens, and which of them are sums over all nobody says
+            "terms": ({name: numbers[name] / len(self.rows) for name in current.terms} or None) if is_alone else None,
             "skipped": self.skipped,
             "seconds": self.seconds,
             **of_start(session, arrays, lambda: digest(arrays["tokens"])),

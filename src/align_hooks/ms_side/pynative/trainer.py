@@ -17,16 +17,17 @@ from align_hooks.ms_side import state
 from align_hooks.ms_side.catalogue import PYNATIVE_TRAINER, training
 from align_hooks.ms_side.hooks.config import flat
 from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, stands_on, typed
-from align_hooks.ms_side.model import model_of_network, parameters_of
+from align_hooks.ms_side.model import built_class, model_of_network, parameters_of
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.optimizer import groups, kind_of, load_moments, optimizer_facts, refuse_without_moments
-from align_hooks.ms_side.place import place
+from align_hooks.ms_side.place import refuse_other_numbers
 from align_hooks.ms_side.pynative.batches import RecordedBatches
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder, check_points, find_points
-from align_hooks.ms_side.pynative.config import get
+from align_hooks.ms_side.pynative.config import get, place_in
 from align_hooks.ms_side.pynative.current import PynativeStepValues
 from align_hooks.ms_side.pynative.rehearsal import contiguous
 from align_hooks.ms_side.pynative.routing import check_replay, routers_of
+from align_hooks.ms_side.pynative.shards import parameters_of_rank
 from align_hooks.ms_side.pynative.sparse import indexers_of
 from align_hooks.ms_side.pynative.step import PynativeStep, clip_norm
 from align_hooks.ms_side.seeds import read_back
@@ -61,11 +62,17 @@ def recorded_batches(session: MsSession, trainer: Instance, dataset: object, con
 
 def prepare(session: MsSession, trainer: Instance) -> None:
     """Name the parameters of the model, and find its routers, its indexers and its points."""
+    is_alone = session.launch.world_size == 1
+    if not is_alone and hasattr(trainer, "_split_micro_batch"):
+        raise RefusedRun("several ranks of the PyNative trainer of MindFormers 2.0 were not tried; use 2.1, or unset the variables")
+    if not is_alone:
+        refuse_other_numbers(session.launch)
     if len(trainer.model) != 1:
         raise RefusedRun(f"the model is {len(trainer.model)} parts of a pipeline, which this version does not read; use one stage")
     network = trainer.model[0]
-    if type(getattr(network, "model", None)).__name__ != "GPTModel" or type(network).__name__.startswith("Training"):
-        raise RefusedRun(f"{type(network).__name__} is no PyNative model of MindFormers; train it by the static graph, with --mode 0")
+    kind = built_class(network).__name__
+    if built_class(getattr(network, "model", None)).__name__ != "GPTModel" or kind.startswith("Training"):
+        raise RefusedRun(f"{kind} is no PyNative model of MindFormers; train it by the static graph, with --mode 0")
     if kind_of(trainer.optimizer) is None and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights):
         session.say(f"the optimizer is {type(trainer.optimizer).__name__}, whose state is neither recorded nor loaded")
     model = session.model = model_of_network(network)
@@ -73,10 +80,12 @@ def prepare(session: MsSession, trainer: Instance) -> None:
     vocabulary = vocabulary_fed(session.settings.load_weights, *runs)
     with refuse_without_sizes():
         session.model_config = model.facts(vocabulary)
-    session.parameters = parameters_of(trainer.optimizer.parameters, model, vocabulary)
+    weights, rank = trainer.optimizer.parameters, session.launch.rank
+    session.parameters = parameters_of(weights, model, vocabulary) if is_alone else parameters_of_rank(weights, model, vocabulary, rank)
     say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
-    routers_of(session, network)
-    indexers_of(session, network)
+    if place_in(session.launch, session.config)["tp_size"] == 1:  # else each rank chooses for a part of the sequence
+        routers_of(session, network)
+        indexers_of(session, network)
     session.cell_points = find_points(session)
 
 
@@ -105,7 +114,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             check_points(session, steps)
             assert session.parameters is not None
             session.groups = tuple(groups(optimizer, session.parameters))
-            session.describe(place=place(session.launch), facts=self.facts(), steps=steps)
+            session.describe(place=place_in(session.launch, session.config), facts=self.facts(), steps=steps)
             record_state(session, steps.start, functools.partial(optimizer_state, session, optimizer))
 
     def load_optimizer(self, recorded: OptimizerState) -> None:
@@ -165,6 +174,6 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             },
             "determinism": read_back() | {"config.seed": get(config, "training.seed"), "mode": mindspore.get_context("mode")},
             "layers": layer_facts(typed(network), {id(parameter.model): parameter.fused.pieces for parameter in parameters}),
-            "classes": sorted({type(part).__name__ for _, part in network.cells_and_names()}),
+            "classes": sorted({built_class(part).__name__ for _, part in network.cells_and_names()}),
             "arguments": flat(config.to_dict()),
         }

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import mindspore
 from mindspore.graph.api import _no_grad
 
+from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side.model import Parameter, pieces
+from align_hooks.ms_side.arrays import local
+from align_hooks.ms_side.model import Parameter, pieces, sketches
 from align_hooks.ms_side.objects import Tensor, Weight
 from align_hooks.ms_side.optimizer import rates
 from align_hooks.ms_side.pynative.gradient_sums import GradientSums
@@ -47,12 +49,20 @@ def inject(session: MsSession, step: int) -> None:
     injection, parameters = session.injection, session.parameters
     assert injection is not None and parameters is not None
     for parameter in parameters:
-        gradient, recorded = gradient_of(parameter.model), injection.read(step, parameter.fused).reshape(parameter.model.shape)
-        given = mindspore.Tensor(recorded, dtype=mindspore.float32 if gradient is None else gradient.dtype)
-        if gradient is None:
+        gradient, recorded = gradient_of(parameter.model), injection.read(step, parameter.fused)
+        here = local(parameter.model if gradient is None else gradient)
+        given = mindspore.Tensor(recorded.reshape(here.shape), dtype=mindspore.float32 if gradient is None else gradient.dtype)
+        if here is not gradient and gradient is not None:
+            with _no_grad():
+                here.copy_(given)  # hyper-parallel keeps views of this memory
+        elif gradient is not None:
+            gradient.assign_value(given)
+        elif parameters.single_rank:
             parameter.model.grad = given
         else:
-            gradient.assign_value(given)
+            raise RefusedRun(
+                f"{parameter.fused.native} has no gradient in a job of several ranks, so none is injected; use it, or freeze it"
+            )
     injection.made.add(step)
 
 
@@ -66,15 +76,17 @@ def read(session: MsSession) -> None:
     if not present:
         return
     sketched = recording.wants(GRADIENT_SKETCHES)
+    if sketched and not parameters.single_rank:  # signs follow a row's number in the whole tensor
+        sketched, current.sketches = False, sketches((parameter, gradient) for parameter, gradient in present if parameter.counted)
     if recording.wants(LOCAL_NORMS) or sketched:
         sums = session.gradient_sums
         if sums is None or sums.names != tuple(parameter.fused.native for parameter, _ in present):
             sums = session.gradient_sums = GradientSums.of([parameter for parameter, _ in present])
         with _no_grad():
-            current.squared, sketches = sums.read([gradient for _, gradient in present], sketched=sketched)
-        current.sketches = sketches
+            current.squared, made = sums.read([local(gradient) for _, gradient in present], sketched=sketched)
+        current.sketches = current.sketches if made is None else made
     if recording.wants(GRADIENTS):
-        record_gradients(session, lambda: pieces(present))
+        record_gradients(session, lambda: pieces((parameter, gradient) for parameter, gradient in present if parameter.counted))
 
 
 def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:

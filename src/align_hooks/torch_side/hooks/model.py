@@ -182,7 +182,7 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
     modules = [module for chunk in session.chunks for module in chunk.modules()]
     weights = ((module, weight) for module in modules for weight in module.parameters(recurse=False))
     # Megatron computes in the type of the weight, and never with the fp32 copies that the optimizer updates
-    typed = ((module, id(weight), dtype_of(weight.dtype), dtype_of(weight.dtype)) for module, weight in weights)
+    typed = ((type(module).__name__, id(weight), dtype_of(weight.dtype), dtype_of(weight.dtype)) for module, weight in weights)
     return {
         "framework": "Megatron-LM",
         "versions": {
