@@ -134,6 +134,7 @@ def pynative(
     mindspore: str = "",
     script: Path = LAUNCH / "run_mindformer.py",
     change: Mapping[str, object] | None = None,
+    launcher: Launcher = ("-m", "align_hooks.ms_side"),
     environment: Mapping[str, str] | None = None,
     **variables: object,
 ) -> Ended:
@@ -141,7 +142,7 @@ def pynative(
 
     ``change`` sets keys of the ``family``'s YAML."""
     config = changed(launched(f"pynative/{family}", "yaml"), {"training.steps": STEPS, **(change or {})}, where)
-    command = ["-m", "align_hooks.ms_side", str(script), "--config", str(config), "--mode", "1"]
+    command = [*started_by(launcher), str(script), "--config", str(config), "--mode", "1"]
     wheels = [wheel("mindformers", version), *([wheel("mindspore", mindspore)] if mindspore else [])]
     return python(where, command, REHEARSAL | variables, {"PYTHONPATH": os.pathsep.join(map(str, wheels)), **(environment or {})})
 
