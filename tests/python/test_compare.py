@@ -178,6 +178,11 @@ def test_the_package_imports_numpy_and_pandas_only_when_asked() -> None:
     assert python(code) == ["[]", "[]", "['numpy']"]
 
 
+@pytest.mark.parametrize("command", ["env", "run"])
+def test_a_command_that_reads_no_run_starts_without_numpy(command: str) -> None:
+    assert python(f"import sys, align_hooks.cli.{command}; print('numpy' in sys.modules)") == ["False"]
+
+
 @pytest.mark.parametrize(("package", "use", "extra"), [("jinja2", "made.write_html('x')", "html"), ("pandas", "made.to_frame()", "pandas")])
 @pytest.mark.slow
 def test_an_extra_that_is_missing_is_named(here: Path, package: str, use: str, extra: str) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, report_files, run_of, written
+from align_hooks.cli.files import output, report_files, written
+from align_hooks.cli.runs import run_of
 from align_hooks.comparison.acceptance import REPEATS, acceptance, observed, outcome, outcome_words
 from align_hooks.comparison.noise import Noise
 from align_hooks.comparison.pair import Pair

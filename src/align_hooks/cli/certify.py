@@ -9,7 +9,8 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, place_of, progress, report_file, report_files, run_of, written
+from align_hooks.cli.files import output, place_of, progress, report_file, report_files, written
+from align_hooks.cli.runs import run_of
 from align_hooks.comparison.pipeline import compare
 from align_hooks.errors import AlignHooksError, RecordError
 from align_hooks.messages import rendered

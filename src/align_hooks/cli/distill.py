@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, progress, report_file, run_of, steps_of, written
+from align_hooks.cli.files import output, progress, report_file, steps_of, written
+from align_hooks.cli.runs import run_of
 from align_hooks.errors import AlignHooksError
 from align_hooks.process.archive import is_archive
 from align_hooks.process.executors import ENGINES, executor_of

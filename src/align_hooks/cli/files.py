@@ -1,4 +1,4 @@
-"""What commands read and write: runs, the files of their reports, and the terminal."""
+"""What commands write: the files of their reports, and the terminal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from rich.table import Column
 from align_hooks._version import __version__
 from align_hooks.cli.application import parameters
 from align_hooks.errors import AlignHooksError, RecordError, shown
-from align_hooks.evidence.opened import open_evidence
 from align_hooks.extras import needing
 from align_hooks.messages import Argument, rendered
 from align_hooks.messages.catalogue import ENGLISH, speaking
 from align_hooks.messages.progress import Progress
-from align_hooks.process import storage
 from align_hooks.process.paths import path_of
-from align_hooks.record.reader import Run
 from align_hooks.record.write import output as files
 from align_hooks.record.write.atomic import json_text
 from align_hooks.report.console import plain
@@ -41,14 +38,6 @@ def place_of(path: str | Path, option: str = "") -> Path:
         return path_of(path)
     except ValueError as error:
         raise RecordError(f"{option}{shown(str(path))} {error}") from None
-
-
-def run_of(text: str, option: str = "") -> Run:
-    """Return what an argument names: a run by its path or address, or what another tool kept of one."""
-    try:
-        return open_evidence(storage.place_of(text))
-    except ValueError as error:
-        raise RecordError(f"{option}{shown(str(text))} {error}") from None
 
 
 def steps_of(text: str, option: str) -> Steps:

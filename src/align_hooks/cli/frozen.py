@@ -10,7 +10,8 @@ from typing import Annotated
 from align_hooks._version import __version__
 from align_hooks.checklist.batches import tokenizer as open_tokenizer
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, place_of, progress, report_files, run_of, written
+from align_hooks.cli.files import output, place_of, progress, report_files, written
+from align_hooks.cli.runs import run_of
 from align_hooks.comparison.optimizer.zero_lr import of_standing_out, unmoved
 from align_hooks.comparison.pair import Pair
 from align_hooks.comparison.pipeline import compare

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, page_of, progress, report_files, run_of, written
+from align_hooks.cli.files import output, page_of, progress, report_files, written
+from align_hooks.cli.runs import run_of
 from align_hooks.comparison.health import health
 from align_hooks.messages import message
 from align_hooks.process.executors import ENGINES, executor_of

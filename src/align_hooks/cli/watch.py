@@ -13,7 +13,8 @@ from rich.live import Live
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
-from align_hooks.cli.files import output, page_of, place_of, report_files, run_of, written
+from align_hooks.cli.files import output, page_of, place_of, report_files, written
+from align_hooks.cli.runs import run_of
 from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS
 from align_hooks.comparison.control_band.watching import JobWatch
 from align_hooks.comparison.noise import Noise
