@@ -255,6 +255,39 @@ def test_groups_of_the_same_settings_are_built_otherwise(
     assert ("hyper_parameters.built_otherwise" in ids(stage(found, "hyper-parameters").summary)) == (place == "optimizer")
 
 
+@pytest.mark.parametrize(
+    ("changed", "place", "causes", "says"),
+    [({}, "optimizer", ("built_optimizer",), "next.mend_cause"), ({"weight_decay": "0.2"}, "configuration", (), "next.set_as_told")],
+)
+def test_an_optimizer_of_the_same_settings_is_built_otherwise_for_all_parameters(
+    changed: dict[str, str], place: str, causes: tuple[str, ...], says: str, compared: Compared
+) -> None:
+    """As one of Adam and AdamW does, whichever is asked for; to set alike what is alike is no advice."""
+    reference, candidate = (Synthetic(facts={"framework": "Megatron-LM", "arguments": dict(ARGUMENTS)}) for _ in range(2))
+    candidate.facts["arguments"] = ARGUMENTS | changed
+    candidate.optimizer = deepcopy(candidate.optimizer)
+    for group in candidate.optimizer["groups"]:
+        group["eps"] = 1e-5
+    candidate.train()
+    found = compared(candidate, against=reference)
+    assert found.blame is not None
+    assert (found.blame.place, found.blame.causes) == (place, causes)
+    assert says in ids(found.next)
+
+
+@pytest.mark.parametrize(("changed", "place"), [({}, "optimizer"), ({"lr_decay_style": "cosine"}, "configuration")])
+def test_rates_of_the_same_schedule_are_the_schedules(changed: dict[str, str], place: str, compared: Compared) -> None:
+    runs = [Synthetic(facts={"framework": "Megatron-LM", "arguments": ARGUMENTS | given}) for given in ({}, changed)]
+    for run, rates in zip(runs, ((0.0, 1e-3, 2e-3), (1e-3, 2e-3, 2e-3)), strict=True):
+        for row, rate in zip(run.rows, rates, strict=True):
+            row["learning_rate"] = rate
+    found = compared(
+        asking(runs[1], weights="none", optimizer_state="none"), against=asking(runs[0], weights="none", optimizer_state="none")
+    )
+    assert (found.blame.place, found.blame.causes) == (place, ("rate_schedule",))
+    assert ("next.mend_cause" in ids(found.next)) is (place == "optimizer")
+
+
 def with_biases_moved() -> list[Synthetic]:
     """Runs of two frameworks whose experts' bias moves by other steps, and nothing else."""
     bias = "model.layers.0.mlp.gate.e_score_correction_bias"

@@ -50,6 +50,16 @@ def test_what_was_not_restored_is_named_at_its_step(compared: Compared, name: st
     assert (comparison.blame.place, comparison.blame.causes) == ("state", ("not_restored",))
 
 
+def test_a_schedule_that_starts_elsewhere_is_the_optimizers_where_nothing_is_restored(compared: Compared) -> None:
+    started = run({})
+    started.rows[0]["state"] |= {SCHEDULER: 4.0}
+    comparison = compared(started, against=run())
+    assert (comparison.blame.place, comparison.blame.causes) == ("optimizer", ("rate_schedule",))
+    assert "next.read_count" in ids(comparison.next)
+    started.rows[0]["state"] |= {SAMPLES: 4.0}
+    assert compared(started, against=run()).blame.place == "state"
+
+
 def test_an_experts_bias_that_only_its_update_moves_is_the_updates(compared: Compared) -> None:
     comparison = compared(run({BIAS: "f" * 16}), against=run())
     assert (comparison.blame.place, comparison.blame.causes) == ("optimizer", ("bias_of_experts",))

@@ -180,6 +180,15 @@ def mend_cause(now: Situation) -> Advice:
     return Advice(message("next.mend_cause", look=now.look))
 
 
+def mend_if_built(now: Situation) -> Advice | None:
+    """Return what to open and mend where both sides are given the same settings; None where the settings are to be set alike."""
+    first = first_different(now.stages)
+    if first is not None and first.stage is registry.state:
+        return Advice(message("next.read_count", suspect=now.suspect))
+    is_built = now.blame is not None and now.blame.place is not FaultLocation.CONFIGURATION
+    return mend_cause(now) if is_built else None
+
+
 def mend_ranks(now: Situation) -> Advice:
     """Return what to open where ranks hold different copies, with the command that lists these."""
     return Advice(message("next.mend_ranks", look=now.look), ("show_contradictions",))

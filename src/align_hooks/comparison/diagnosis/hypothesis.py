@@ -114,8 +114,8 @@ class Hypothesis:
     """Where the cause is known from."""
     outranks: tuple[str, ...] = ()
     """Causes on equal grounds that are less likely."""
-    advice: Callable[[Situation], Advice] | None = None
-    """What to do where this is the likeliest cause; None where the place says it."""
+    advice: Callable[[Situation], Advice | None] | None = None
+    """What to do where this is the likeliest cause; None, and what returns None, where the place says it."""
     detail: Callable[[ComparisonContext], Message | None] | None = None
     """What else the pair shows of the cause; None where nothing does."""
     is_of_one_tensor: bool = False

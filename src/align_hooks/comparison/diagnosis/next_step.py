@@ -43,8 +43,9 @@ def after_diverged(now: Situation) -> Advice:
     if now.pair.dumped:
         return Advice(message("next.record_dumped"), BOTH)
     place, causes = (now.blame.place, now.blame.causes) if now.blame is not None else (None, ())
-    if causes and (of_cause := BY_CAUSE[causes[0]].advice) is not None:
-        return of_cause(now)
+    of_cause = BY_CAUSE[causes[0]].advice if causes else None
+    if of_cause is not None and (advice := of_cause(now)) is not None:
+        return advice
     found = of_settings(now) if place is not FaultLocation.CONFIGURATION else None
     if found is None and place in AT_PLACE:
         found = AT_PLACE[place](now)

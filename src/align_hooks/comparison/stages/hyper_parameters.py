@@ -40,13 +40,16 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
     so_many = message("steps.so_many", count=steps)
     compared, short = (message(id, count=len(shared), steps=so_many) for id in ("hyper_parameters.compared", "short.hyper_parameters"))
     result = StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=difference_words(built, rate_differs))
-    if built and all(finding.names or not finding.name for finding in built) and given_alike(context.pair):
-        return replace(result, place=FaultLocation.OPTIMIZER, summary=sentences(compared, message("hyper_parameters.built_otherwise")))
-    if built or not rates or (standing := stands_still(context.pair, rates[0].step)) is None:
+    if not built and rates and (standing := stands_still(context.pair, rates[0].step)) is not None:
+        return replace(result, place=FaultLocation.STATE, differs=None).with_common(standing, Pattern.RATE_STANDS)
+    is_schedule = bool(rates) and together and scheduled_alike(context.pair)  # of a resumed run it may be what was not restored
+    if not (built or is_schedule) or any(finding.name in OF_A_STEP for finding in built) or not given_alike(context.pair):
         return result
-    return replace(result, place=FaultLocation.STATE, differs=None).with_common(standing, Pattern.RATE_STANDS)
+    return replace(result, place=FaultLocation.OPTIMIZER, summary=sentences(compared, message("hyper_parameters.built_otherwise")))
 
 
+OF_A_STEP = (recorded.HyperParameter.CLIP_GRAD, recorded.HyperParameter.LOSS_SCALE)
+"""Settings that other arguments than :data:`OF_OPTIMIZER` give."""
 OF_OPTIMIZER = re.compile(
     r"^optimizer(\.|$)|lr_schedule|weight_decay|layer_decay|untie_embeddings|freeze_all|(^|_)(adam|lion|lr|muon|mup|sgd|wd)(_|$)"
 )
@@ -59,14 +62,19 @@ def given_alike(pair: Pair) -> bool:
     return bool(given[0]) and given[0] == given[1] and len({(run.facts.framework, run.facts.trainer) for run in pair.runs}) == 1
 
 
+def scheduled_alike(pair: Pair) -> bool:
+    """Return whether both runs are given the same schedule, as far as their arguments are on record."""
+    schedules = [{name: value for name, value in (run.facts.arguments or {}).items() if SCHEDULE.match(name)} for run in pair.runs]
+    return bool(schedules[0]) and schedules[0] == schedules[1]
+
+
 def stands_still(pair: Pair, step: int | None) -> Message | None:
     """Return which resumed run keeps its learning rate from before a step, where the other's schedule moves on; None where the settings of
     the two schedules differ or are not on record."""
     rates = {at: rates for at, *rates in pair.numbers("learning_rate")}
     before, at = (rates.get(each) for each in ((step or 0) - 1, step or 0))
     still = [before is not None and at is not None and before[index] == at[index] for index in range(2)]
-    schedules = [{name: value for name, value in (run.facts.arguments or {}).items() if SCHEDULE.match(name)} for run in pair.runs]
-    if still.count(True) != 1 or not schedules[0] or schedules[0] != schedules[1]:
+    if still.count(True) != 1 or not scheduled_alike(pair):
         return None
     side, run = pair.sides[still.index(True)]
     if not run.steps[0]:

@@ -14,7 +14,7 @@ from align_hooks.comparison.settings.recorded import listed
 from align_hooks.comparison.stage_result import FaultLocation, Phase, StageResult, Status
 from align_hooks.comparison.stages.stage import stage
 from align_hooks.messages import message
-from align_hooks.record.format.state import EXPERT_BIAS
+from align_hooks.record.format.state import EXPERT_BIAS, SCHEDULER
 
 
 @stage("training state", Phase.START, place=FaultLocation.STATE, is_before_numbers=True, decides=False)
@@ -39,6 +39,8 @@ def state(context: ComparisonContext) -> StageResult | None:
             differing = listed([finding.name for finding in findings])
             differs = message("training_state.differs", names=differing, step=when(step))
             result = StageResult(state, Status.DIFFERENT, summary, tuple(findings), differs=differs)
+            if step == 0 and all(finding.name == SCHEDULER for finding in findings):  # no schedule is restored before a first step
+                return replace(result, place=FaultLocation.OPTIMIZER)
             if step == pair.first or not all(finding.name.endswith(EXPERT_BIAS) for finding in findings):
                 return result
             moved = message("training_state.bias_moved", names=differing, step=when(step - 1))  # which nothing but this update does

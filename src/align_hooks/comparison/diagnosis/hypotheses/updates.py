@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from align_hooks.comparison.diagnosis.advice import mend_cause, mend_norm, read_or_mend
+from align_hooks.comparison.diagnosis.advice import mend_cause, mend_if_built, mend_norm, read_or_mend
 from align_hooks.comparison.diagnosis.hypothesis import Fault, Grounds, Hypothesis
 from align_hooks.comparison.diagnosis.suspects import OF_UPDATES
 from align_hooks.comparison.finding import Pattern, Term
 from align_hooks.comparison.settings.recorded import HyperParameter
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.stages import registry
+from align_hooks.record.format.state import SCHEDULER
 
 NORM = (FaultLocation.CLIPPING, FaultLocation.SELF_CHECK)
 CONFIGURATION, OPTIMIZER = (FaultLocation.CONFIGURATION,), (FaultLocation.OPTIMIZER,)
 GROUPS = (*CONFIGURATION, *OPTIMIZER)
+RATE = ("learning rate", HyperParameter.LEARNING_RATE, SCHEDULER)
 BIAS = ("moe_router_bias_update_rate", "*e_score_correction_bias")
 """A rate, and what nothing but this rate moves."""
 NAMED = (
-    Hypothesis("rate_schedule", CONFIGURATION, settings=("learning rate", HyperParameter.LEARNING_RATE)),
+    Hypothesis("rate_schedule", GROUPS, settings=RATE, outranks=("built_optimizer",), advice=mend_if_built),
     Hypothesis("moments_emptied", OPTIMIZER, patterns=(Pattern.MOMENTS_EMPTIED,), advice=read_or_mend),
     Hypothesis("norm_miscounts", NORM, patterns=(Pattern.NORM_MISCOUNTS,), source="field; zoo of commits", advice=mend_norm),
     Hypothesis("gradients_not_cleared", OF_UPDATES, patterns=(Pattern.GRADIENTS_KEPT,), source="field", advice=read_or_mend),
@@ -43,7 +45,13 @@ def other_decay(fault: Fault) -> bool:
 @Hypothesis("parameter_groups", OPTIMIZER, source="Megatron-LM f11303b5", advice=mend_cause).by(Grounds.SETTING)
 def parameter_groups(fault: Fault) -> bool:
     """Optimizers that are given the same settings have other parameter groups."""
-    return fault.seen.first.stage is registry.hyper_parameters
+    return fault.seen.first.stage is registry.hyper_parameters and any(finding.names for finding in fault.seen.first.beyond)
+
+
+@Hypothesis("built_optimizer", OPTIMIZER, source="Megatron-LM 03fd0b41", advice=mend_cause).by(Grounds.SETTING)
+def built_optimizer(fault: Fault) -> bool:
+    """Optimizers that are given the same settings differ for all parameters."""
+    return fault.seen.first.stage is registry.hyper_parameters and not any(finding.names for finding in fault.seen.first.beyond)
 
 
 @Hypothesis("clipped_apart", NORM, source="Megatron-LM abf10f85", advice=mend_cause).by(Grounds.PATTERN)
