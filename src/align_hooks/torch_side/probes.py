@@ -87,6 +87,8 @@ def of_chunk(gpt: Module, names: Mapping[int, Fused], parameters: Parameters, pl
         if weight is not None and id(weight) in names and not is_elsewhere(native, module):
             heads_of = {"q_layernorm": config.num_attention_heads, "k_layernorm": config.num_query_groups or config.num_attention_heads}
             count = heads_of.get(native.rpartition(".")[2], 0) if not getattr(config, "multi_latent_attention", False) else 0
+            if count % place["tp_size"]:
+                continue  # ranks share a group of keys, and each computes with all of it
             count = min(count, 1) if weight.numel() != config.kv_channels else count  # a norm over all heads has a weight for each element
             yield from of_weight(module, names[id(weight)]) if not count else of_heads(module, names[id(weight)], count, place)
     for name, block in named_blocks(gpt):
@@ -177,8 +179,9 @@ def of_core(core: Module, attention: str, config: Arguments, place: Place) -> It
     queries = config.num_attention_heads
     groups = queries if latent else config.num_query_groups or queries
     for position, (name, count, width) in enumerate((("query", queries, size), ("key", groups, size), ("value", groups, of_values))):
-        value = share(f"{attention}.{name}", count * width, place)
-        yield ProbePoint(core, (value,), argument(position, name), split=without_padding(count, width, place), before=True)
+        if count % place["tp_size"] == 0:  # else ranks share a group of keys
+            value = share(f"{attention}.{name}", count * width, place)
+            yield ProbePoint(core, (value,), argument(position, name), split=without_padding(count, width, place), before=True)
     value = share(f"{attention}.core", queries * of_values, place)
     yield ProbePoint(core, (value,), split=without_padding(queries, of_values, place))
 
