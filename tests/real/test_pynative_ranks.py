@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from align_hooks import Run, open_run
+from align_hooks import Run, Verdict, compare, open_run
 from real import frameworks
 from real.frameworks import EVERYTHING, Made
 
@@ -43,20 +43,25 @@ def trained(family: str, reference: Run, change: dict[str, object], **given: obj
     return open_run(frameworks.kept(frameworks.pynative, launcher=two_ranks, change={"training.steps": STEPS} | change, **asked).run)
 
 
+def agreeing(reference: Run, candidate: Run) -> str:
+    """What is said of a pair that agrees."""
+    gradients, losses = frameworks.furthest(reference.gradients(0), candidate.gradients(0)), frameworks.loss_errors(reference, candidate)
+    print(f"gradients within {gradients:.1e}, losses within {max(losses):.1e}")
+    assert gradients < 1e-5
+    assert max(losses) < 1e-6
+    assert candidate.self_check.contradictions == ()
+    return frameworks.aligned(reference.path, candidate.path).output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [SHARDED, REPLICATED], ids=["fully sharded", "replicated"])
 def test_data_parallel_ranks_are_aligned_with_one_rank_of_megatron(change: dict[str, object], references: Made) -> None:
     reference = references["qwen3"]
     candidate = trained("qwen3", reference, change)
-    gradients, losses = frameworks.furthest(reference.gradients(0), candidate.gradients(0)), frameworks.loss_errors(reference, candidate)
-    print(f"gradients within {gradients:.1e}, losses within {max(losses):.1e}")
-    assert gradients < 1e-5
-    assert max(losses) < 1e-6
     ours, theirs = reference.weights(0), candidate.weights(0)
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-    assert candidate.self_check.contradictions == ()
-    said = frameworks.aligned(reference.path, candidate.path).output
+    said = agreeing(reference, candidate)
     assert all(stage in said for stage in ("activations", "activation gradients", "token losses", "local norms"))
 
 
@@ -64,12 +69,7 @@ def test_data_parallel_ranks_are_aligned_with_one_rank_of_megatron(change: dict[
 def test_tensor_parallel_ranks_hold_their_parts(references: Made) -> None:
     reference = references["qwen3"]
     candidate = trained("qwen3", reference, TENSOR, ACTIVATIONS=None)
-    gradients, losses = frameworks.furthest(reference.gradients(0), candidate.gradients(0)), frameworks.loss_errors(reference, candidate)
-    print(f"gradients within {gradients:.1e}, losses within {max(losses):.1e}")
-    assert gradients < 1e-5
-    assert max(losses) < 1e-6
-    assert candidate.self_check.contradictions == ()
-    frameworks.aligned(reference.path, candidate.path)
+    agreeing(reference, candidate)
 
 
 @pytest.mark.slow
@@ -78,14 +78,9 @@ def test_ranks_of_a_model_with_experts_are_aligned(change: dict[str, object], re
     """Routing, the experts' bias and latent attention with it."""
     reference = references["deepseek_v3"]
     candidate = trained("deepseek_v3", reference, change, ROUTING="all")
-    gradients, losses = frameworks.furthest(reference.gradients(0), candidate.gradients(0)), frameworks.loss_errors(reference, candidate)
-    print(f"gradients within {gradients:.1e}, losses within {max(losses):.1e}")
-    assert gradients < 1e-5
-    assert max(losses) < 1e-6
     for name, chosen in reference.routing(0).items():
         assert np.array_equal(np.asarray(chosen), np.asarray(candidate.routing(0)[name]))
-    assert candidate.self_check.contradictions == ()
-    frameworks.aligned(reference.path, candidate.path)
+    agreeing(reference, candidate)
 
 
 @pytest.mark.slow
@@ -105,3 +100,13 @@ def test_replayed_experts_and_a_teacher_are_given_by_each_ranks_rows(references:
     led = {"REPLAY_ROUTING": f"{reference.path}@0-1", "TEACHER": f"{reference.path}@0-1", "REPLAY_BATCHES": f"{reference.path}@0-1"}
     candidate = trained("deepseek_v3", reference, EXPERTS, ROUTING="all", **led)
     frameworks.aligned(reference.path, candidate.path)
+
+
+@pytest.mark.slow
+def test_gradients_that_copies_do_not_share_are_named(references: Made) -> None:
+    """The stand-in leaves the sum over copies out, as an all-reduce that is not called does."""
+    candidate = trained("qwen3", references["qwen3"], REPLICATED, environment={"PLANTED": "unreduced"})
+    found = compare(references["qwen3"], candidate)
+    assert found.verdict is Verdict.DIVERGED
+    assert found.blame is not None
+    assert found.blame.causes[0] == "ranks_not_reduced"
