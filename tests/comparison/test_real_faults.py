@@ -275,12 +275,25 @@ def test_an_optimizer_of_the_same_settings_is_built_otherwise_for_all_parameters
     assert says in ids(found.next)
 
 
-@pytest.mark.parametrize(("changed", "place"), [({}, "optimizer"), ({"lr_decay_style": "cosine"}, "configuration")])
-def test_rates_of_the_same_schedule_are_the_schedules(changed: dict[str, str], place: str, compared: Compared) -> None:
-    runs = [Synthetic(facts={"framework": "Megatron-LM", "arguments": ARGUMENTS | given}) for given in ({}, changed)]
-    for run, rates in zip(runs, ((0.0, 1e-3, 2e-3), (1e-3, 2e-3, 2e-3)), strict=True):
+@pytest.mark.parametrize(
+    ("changed", "framework", "skipped", "place"),
+    [
+        ({}, "Megatron-LM", False, "optimizer"),
+        ({"lr_decay_style": "cosine"}, "Megatron-LM", False, "configuration"),
+        ({"override_opt_param_scheduler": "True"}, "Megatron-LM", False, "configuration"),
+        ({}, "MindFormers", False, "configuration"),
+        ({}, "Megatron-LM", True, "configuration"),
+    ],
+)
+def test_rates_of_the_same_schedule_are_the_schedules(
+    changed: dict[str, str], framework: str, skipped: bool, place: str, compared: Compared
+) -> None:
+    """Unless an update was skipped before, behind which a scheduler stands; MindFormers' follows the length of the data too."""
+    runs = [Synthetic(facts={"framework": framework, "arguments": ARGUMENTS | given}) for given in ({}, changed)]
+    for run, rates in zip(runs, ((1e-3, 1e-3, 2e-3), (1e-3, 2e-3, 2e-3)), strict=True):
         for row, rate in zip(run.rows, rates, strict=True):
             row["learning_rate"] = rate
+    runs[1].rows[0]["skipped"] = skipped
     found = compared(
         asking(runs[1], weights="none", optimizer_state="none"), against=asking(runs[0], weights="none", optimizer_state="none")
     )

@@ -202,10 +202,13 @@ def test_what_stands_in_for_hyper_parallel_has_every_name(monkeypatch: pytest.Mo
         (2, {}, {"ALIGN_HOOKS_RUN": "run", "ALIGN_HOOKS_LOCAL_NORMS_POINT": "local"}, "ALIGN_HOOKS_LOCAL"),
         (None, {"tensor_parallel": 2}, {"ALIGN_HOOKS_RUN": "run"}, None),
         (1, {"tensor_parallel": 2}, {"ALIGN_HOOKS_RUN": "run"}, "parallelism.tensor_parallel is 2 in a job of one rank"),
+        (2, {"cpu_offload": True}, {"ALIGN_HOOKS_RUN": "run"}, "parallelism.cpu_offload is True, which was not tried"),
+        (2, {"disable_gradient_division": False}, {"ALIGN_HOOKS_RUN": "run"}, "parallelism.disable_gradient_division is False"),
+        (2, {"disable_gradient_division": True}, {"ALIGN_HOOKS_RUN": "run"}, None),
     ],
 )  # fmt: skip
 def test_layouts_of_ranks_that_are_not_read_are_refused_by_name(
-    ranks: int | None, cut: Mapping[str, int], variables: Mapping[str, str], said: str | None
+    ranks: int | None, cut: Mapping[str, object], variables: Mapping[str, str], said: str | None
 ) -> None:
     """The doctor, which knows no number of ranks, refuses no layout that a job may have."""
     keys = {f"parallelism.{name}": size for name, size in cut.items()}

@@ -16,7 +16,7 @@ from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.qwen3 import QWEN3
 from align_hooks.ms_side.model import Model, Parameter
 from align_hooks.ms_side.plans import NormPlan
-from align_hooks.ms_side.pynative.shards import layout_of, part_of
+from align_hooks.ms_side.pynative.shards import layout_of, parameters_of_rank, part_of
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.table import NameTable
 
@@ -170,3 +170,25 @@ def test_a_rank_outside_the_grid_is_refused() -> None:
     assert layout is not None
     with pytest.raises(RefusedRun, match=r"divided among ranks \[0, 1\], and rank 2 is none of them"):
         layout.place(2)
+
+
+def test_experts_that_ranks_divide_have_names_of_a_family() -> None:
+    """Own names of a stack say nothing of an expert."""
+    name, shape = f"{LAYER}mlp.experts.weight1", (4, 8, 8)
+    stranger = model(DEEPSEEK_V3)
+    object.__setattr__(stranger, "given", None)
+    whole = np.zeros(shape, np.float32)
+    assert part_of(distributed(name, whole, (2,), (None,), (0, 1), 1), stranger, None, 1, 0) is not None
+    with pytest.raises(RefusedRun, match="divided among ranks by experts, which no family names"):
+        part_of(distributed(name, whole, (2,), (0,), (0, 1), 1), stranger, None, 1, 0)
+
+
+def test_only_experts_are_held_elsewhere() -> None:
+    """A tensor that the model lacks is of no other rank, as there is no other stage."""
+    known, name = model(DEEPSEEK_V3), f"{LAYER}mlp.experts.weight2"
+    object.__setattr__(known, "network", SimpleNamespace(get_parameters=list))
+    weights = [distributed(name, np.zeros((4, 4, 8), np.float32), (2,), (0,), (0, 1), 1)]
+    is_elsewhere = parameters_of_rank(weights, known, None, 1).elsewhere()
+    names = [f"model.layers.0.mlp.experts.{expert}.down_proj.weight" for expert in range(4)]
+    assert [is_elsewhere(each) for each in names] == [True, True, False, False]
+    assert not is_elsewhere("lm_head.weight")

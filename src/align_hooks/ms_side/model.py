@@ -117,6 +117,8 @@ class Parameters:
     """Buffers that training moves."""
     predicted: int = 0
     """The number of layers for multi-token prediction."""
+    experts: frozenset[str] = frozenset()
+    """Names of the experts that PyNative's ranks divide among them, those of this rank included."""
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.all)
@@ -142,9 +144,9 @@ class Parameters:
         return {piece.name: piece.shape for fused in whole for piece, _ in fused.ranges()}
 
     def elsewhere(self) -> Callable[[str], bool]:
-        """Return a predicate of canonical names: whether another pipeline stage holds the tensor."""
+        """Return a predicate of canonical names: whether another pipeline stage holds the tensor, or another rank the expert."""
         if self.table is None or not self.layers:
-            return lambda name: False
+            return self.experts.difference(self.wanted()).__contains__
         sizes = {"layers": self.layers, "experts": self.dims.experts, "predicted": self.predicted}
         return held_elsewhere(self.table, MINDFORMERS, self.wanted().keys(), **sizes)
 

@@ -27,6 +27,8 @@ NOT_ON_A_CPU = ("model.model_config.use_attn_mask_compression", "monitor_config.
 """Switches that a rehearsal turns off: the compressed causal mask, for flash attention only, and the monitor, which uses TensorDump."""
 OF_A_PART = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 """Sizes in the section ``parallelism``."""
+UNTRIED = {"train_dataset.balance_enabled": True, "parallelism.cpu_offload": True, "parallelism.disable_gradient_division": False}
+"""Values that change which rows a rank is given, where its gradients lie, and what they are divided by."""
 COMPRESSED_DOCUMENTS = ("model.model_config.use_eod_attn_mask_compression", "train_dataset.data_loader.config.create_compressed_eod_mask")
 """Switches of the compressed mask that separates documents, for flash attention only."""
 REHEARSAL_OF_OLDER = {"model.model_config.fused_rms_norm": False, "model.model_config.use_rope_slice": True}
@@ -69,7 +71,7 @@ def pynative_refusals(settings: Settings, get: Get, ranks: int | None) -> Iterat
         )
     cut = {name: size for name in OF_A_PART if (size := get(f"parallelism.{name}")) not in (None, 1)}
     if ranks != 1:
-        yield from _of_several_ranks(settings, cut, are_known=ranks is not None)
+        yield from _of_several_ranks(settings, get, cut, are_known=ranks is not None)
     else:
         yield from (f"parallelism.{name} is {size} in a job of one rank; set it to 1" for name, size in cut.items())
     if get("lora_config") is not None:
@@ -89,7 +91,7 @@ def pynative_refusals(settings: Settings, get: Get, ranks: int | None) -> Iterat
         yield f"{PREFIX}DEVICE=cpu: MindSpore has no bfloat16 on a CPU; set compute_dtype and params_dtype to float32 in the YAML"
 
 
-def _of_several_ranks(settings: Settings, cut: Mapping[str, object], *, are_known: bool) -> Iterator[str]:
+def _of_several_ranks(settings: Settings, get: Get, cut: Mapping[str, object], *, are_known: bool) -> Iterator[str]:
     """Yield why a job of several ranks of the PyNative trainer is refused; ``cut`` are the sizes in ``parallelism`` that are not 1.
 
     Without ``are_known`` there may be one rank."""
@@ -99,6 +101,9 @@ def _of_several_ranks(settings: Settings, cut: Mapping[str, object], *, are_know
                 f"parallelism.{name} is {cut[name]}: of the PyNative trainer this version reads data-, tensor- and expert-parallel ranks; "
                 f"set it to 1, or unset the variables"
             )
+    for name, value in UNTRIED.items():
+        if get(name) is value and (cut or are_known):
+            yield f"{name} is {value}, which was not tried with several ranks of the PyNative trainer; set it to {not value}"
     asked = [name for name in ("routing", "replay_routing", "activations", "teacher") if getattr(settings, name)]
     if "tensor_parallel" in cut and asked:
         yield (

@@ -182,11 +182,11 @@ def mend_cause(now: Situation) -> Advice:
 
 def mend_if_built(now: Situation) -> Advice | None:
     """Return what to open and mend where both sides are given the same settings; None where the settings are to be set alike."""
+    if now.blame is None or now.blame.place is FaultLocation.CONFIGURATION:
+        return None
     first = first_different(now.stages)
-    if first is not None and first.stage is registry.state:
-        return Advice(message("next.read_count", suspect=now.suspect))
-    is_built = now.blame is not None and now.blame.place is not FaultLocation.CONFIGURATION
-    return mend_cause(now) if is_built else None
+    of_state = first is not None and first.stage is registry.state
+    return Advice(message("next.read_count", suspect=now.suspect)) if of_state else mend_cause(now)
 
 
 def mend_ranks(now: Situation) -> Advice:

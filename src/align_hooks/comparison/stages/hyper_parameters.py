@@ -42,7 +42,7 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
     result = StageResult(hyper_parameters, status, compared, (*built, *rates), short=short, differs=difference_words(built, rate_differs))
     if not built and rates and (standing := stands_still(context.pair, rates[0].step)) is not None:
         return replace(result, place=FaultLocation.STATE, differs=None).with_common(standing, Pattern.RATE_STANDS)
-    is_schedule = bool(rates) and together and scheduled_alike(context.pair)  # of a resumed run it may be what was not restored
+    is_schedule = bool(rates) and is_the_schedules(context.pair, rates[0].step or 0)
     if not (built or is_schedule) or any(finding.name in OF_A_STEP for finding in built) or not given_alike(context.pair):
         return result
     return replace(result, place=FaultLocation.OPTIMIZER, summary=sentences(compared, message("hyper_parameters.built_otherwise")))
@@ -51,7 +51,8 @@ def hyper_parameters(context: ComparisonContext) -> StageResult:
 OF_A_STEP = (recorded.HyperParameter.CLIP_GRAD, recorded.HyperParameter.LOSS_SCALE)
 """Settings that other arguments than :data:`OF_OPTIMIZER` give."""
 OF_OPTIMIZER = re.compile(
-    r"^optimizer(\.|$)|lr_schedule|weight_decay|layer_decay|untie_embeddings|freeze_all|(^|_)(adam|lion|lr|muon|mup|sgd|wd)(_|$)"
+    r"^optimizer(\.|_|$)|lr_schedule|weight_decay|layer_decay|untie_embeddings|freeze_all|precision_aware|optimizer_for_cpu"
+    r"|(^|_)(adam|lion|lr|muon|mup|sgd|wd)(_|$)"
 )
 """Arguments of either framework by which some parameters get other settings than others."""
 
@@ -68,6 +69,15 @@ def scheduled_alike(pair: Pair) -> bool:
     return bool(schedules[0]) and schedules[0] == schedules[1]
 
 
+def is_the_schedules(pair: Pair, step: int) -> bool:
+    """Return whether rates that differ from a step on can only be made otherwise by Megatron-LM's scheduler, of the same settings.
+
+    Of a resumed run it may be what was not restored; behind a skipped update a scheduler stands; MindFormers' follows the data's length.
+    """
+    starts_anew = pair.first == 0 and all(run.facts.framework == "Megatron-LM" for run in pair.runs)
+    return starts_anew and scheduled_alike(pair) and not any(row.skipped for rows in pair.rows for row in rows if row.step < step)
+
+
 def stands_still(pair: Pair, step: int | None) -> Message | None:
     """Return which resumed run keeps its learning rate from before a step, where the other's schedule moves on; None where the settings of
     the two schedules differ or are not on record."""
@@ -82,7 +92,7 @@ def stands_still(pair: Pair, step: int | None) -> Message | None:
     return message("hyper_parameters.stands_still", side=side, step=when(step or 0), first=when(run.steps[0]))
 
 
-SCHEDULE = re.compile(r"(min_|decoupled_)*lr(_|$)|train_(iters|samples)$|(global|micro)_batch_size$")
+SCHEDULE = re.compile(r"(min_|decoupled_)*lr(_|$)|train_(iters|samples)$|(global|micro|rampup)_batch_size$|\w+_opt_param_scheduler$")
 """Arguments of Megatron-LM that a rate follows from, with the step."""
 
 

@@ -77,18 +77,17 @@ def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int 
 
     Raises RefusedRun for a part that this version does not read."""
     dims = model.dims(vocabulary)
+    stacks = (weight for weight in weights if rows_and_columns(weight.name, weight.shape) != tuple(weight.shape))
+    whole = [model.fused(weight.name, rows_and_columns(weight.name, weight.shape), dims) for weight in stacks]
     untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad)
     trained = [part_of(weight, model, vocabulary, rank, index) for index, weight in enumerate(weights)]
     buffers = [part_of(weight, model, vocabulary, rank) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
-    predicted = getattr(model.config, "mtp_num_layers", None) or 0
     return Parameters(
         tuple(part for part in trained if part is not None),
         dims,
         single_rank=False,
-        layers=model.layers,
-        table=model.table,
         buffers=tuple(part for part in buffers if part is not None),
-        predicted=predicted,
+        experts=frozenset(piece.name for fused in whole if fused is not None for piece in fused.parts),
     )
 
 
@@ -110,7 +109,10 @@ def experts_in(weight: Weight, box: Box, model: Model, dims: Dims) -> Fused | No
     if [stop - start for start, stop in matrix] != [*weight.shape[1:]]:
         raise RefusedRun(f"{weight.name} is cut through its experts, which this version does not read; use as many ranks as divide them")
     shape = rows_and_columns(weight.name, (after - first, *weight.shape[1:]))
-    return model.fused(weight.name, shape, replace(dims, experts=after - first), first_expert=first)
+    fused = model.fused(weight.name, shape, replace(dims, experts=after - first), first_expert=first)
+    if after - first < weight.shape[0] and fused is not None and any(piece.own for piece in fused.parts):
+        raise RefusedRun(f"{weight.name} is divided among ranks by experts, which no family names; train it on one rank")
+    return fused
 
 
 def rows_in(weight: Weight, box: Box, model: Model, dims: Dims) -> Fused | None:

@@ -59,7 +59,7 @@ def inject(session: MsSession, step: int) -> None:
             gradient.assign_value(given)
         elif parameters.single_rank:
             parameter.model.grad = given
-        else:
+        elif recorded.any():
             raise RefusedRun(
                 f"{parameter.fused.native} has no gradient in a job of several ranks, so none is injected; use it, or freeze it"
             )
