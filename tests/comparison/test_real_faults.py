@@ -282,7 +282,7 @@ def test_an_optimizer_of_the_same_settings_is_built_otherwise_for_all_parameters
         ({"lr_decay_style": "cosine"}, "Megatron-LM", False, "configuration"),
         ({"override_opt_param_scheduler": "True"}, "Megatron-LM", False, "configuration"),
         ({}, "MindFormers", False, "configuration"),
-        ({}, "Megatron-LM", True, "configuration"),
+        ({}, "Megatron-LM", True, "clipping"),
     ],
 )
 def test_rates_of_the_same_schedule_are_the_schedules(
@@ -297,7 +297,7 @@ def test_rates_of_the_same_schedule_are_the_schedules(
     found = compared(
         asking(runs[1], weights="none", optimizer_state="none"), against=asking(runs[0], weights="none", optimizer_state="none")
     )
-    assert (found.blame.place, found.blame.causes) == (place, ("rate_schedule",))
+    assert (found.blame.place, found.blame.causes) == (place, () if skipped else ("rate_schedule",))
     assert ("next.mend_cause" in ids(found.next)) is (place == "optimizer")
 
 
