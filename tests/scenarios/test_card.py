@@ -68,7 +68,8 @@ def test_a_card_says_what_its_comparison_showed_and_holds(card: Path) -> None:
 def test_a_card_that_was_edited_or_added_to_is_noticed(card: Path) -> None:
     text = card.read_text()
     assert is_sealed(text)
-    assert not any(map(is_sealed, (text.replace("llama", "qwen3", 1), text[:-2] + "0\n", f"{text}\n", text.replace("\n", "\r\n"), "")))
+    other_end = text[:-2] + ("1\n" if text[-2] == "0" else "0\n")
+    assert not any(map(is_sealed, (text.replace("llama", "qwen3", 1), other_end, f"{text}\n", text.replace("\n", "\r\n"), "")))
 
 
 @pytest.mark.parametrize(
