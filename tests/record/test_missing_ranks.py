@@ -21,7 +21,7 @@ from align_hooks.messages.catalogue import CHINESE, ENGLISH
 from align_hooks.record.format import layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.missing_batch import MissingBatchReason
-from align_hooks.record.read import run_rows
+from align_hooks.record.read import run_files
 from align_hooks.record.read.problems import ProblemKind
 from align_hooks.record.write.step_files import StepBatch
 from align_hooks.record.write.writer import Writer
@@ -157,7 +157,7 @@ def test_a_copy_of_a_batch_that_is_gone_is_noticed_with_one_description_read(tmp
             writer.scalars(row(step))
 
     path = of_ranks(tmp_path / "run", [{"tp": rank, "tp_size": 8} for rank in range(8)], record, steps=range(2), batches="all")
-    with mock.patch.object(run_rows.BatchSource, "described", autospec=True, side_effect=run_rows.BatchSource.described) as read:
+    with mock.patch.object(run_files.BatchSource, "described", autospec=True, side_effect=run_files.BatchSource.described) as read:
         assert not open_run(path).problems
     assert read.call_count == 2  # a step each: equal descriptions are read once, and of arrays none
     layout.step(path, 1, 5).joinpath("labels.npy").unlink()

@@ -20,7 +20,7 @@ from align_hooks.record.format.files import TensorFile, in_words, read_array, re
 from align_hooks.record.format.folder import inside
 from align_hooks.record.format.stored_tensor import CHANGED, STORED
 from align_hooks.record.read.problems import Problem, unreadable
-from align_hooks.record.read.run_rows import BatchSource
+from align_hooks.record.read.run_files import BatchSource
 from align_hooks.record.reader import Run
 
 

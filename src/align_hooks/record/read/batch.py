@@ -17,7 +17,8 @@ from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import Array
 from align_hooks.record.format.sequence import Slices, in_order
 from align_hooks.record.format.stored_tensor import CHANGED
-from align_hooks.record.read.run_rows import BatchSource, RunRows
+from align_hooks.record.read.run_files import BatchSource
+from align_hooks.record.read.run_rows import RunRows
 
 SEEN_LATE = ("token_losses", "loss_mask")
 """Arrays that only some ranks may have recorded, since they are known after the forward pass."""
