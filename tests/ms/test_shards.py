@@ -19,6 +19,7 @@ from align_hooks.ms_side.plans import NormPlan
 from align_hooks.ms_side.pynative.shards import layout_of, parameters_of_rank, part_of
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.table import NameTable
+from align_hooks.process.ranks import Launch
 
 DIMS = Dims(heads=4, groups=2, head_dim=4, ffn=8, vocabulary=29, padded=32, expert_ffn=4, experts=4, layers=2, q_lora=6)
 LAYER = "decoder.layers.0."
@@ -188,7 +189,7 @@ def test_only_experts_are_held_elsewhere() -> None:
     known, name = model(DEEPSEEK_V3), f"{LAYER}mlp.experts.weight2"
     object.__setattr__(known, "network", SimpleNamespace(get_parameters=list))
     weights = [distributed(name, np.zeros((4, 4, 8), np.float32), (2,), (0,), (0, 1), 1)]
-    is_elsewhere = parameters_of_rank(weights, known, None, 1).elsewhere()
+    is_elsewhere = parameters_of_rank(weights, known, None, Launch(1, 2)).elsewhere()
     names = [f"model.layers.0.mlp.experts.{expert}.down_proj.weight" for expert in range(4)]
     assert [is_elsewhere(each) for each in names] == [True, True, False, False]
     assert not is_elsewhere("lm_head.weight")

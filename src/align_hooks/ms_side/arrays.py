@@ -14,6 +14,14 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
+def overwrite(part: Tensor, given: Tensor) -> None:
+    """Overwrite this rank's part of a distributed tensor, of whose memory hyper-parallel keeps views."""
+    from mindspore.graph.api import _no_grad  # MindSpore 2.9 and later, which alone have distributed tensors
+
+    with _no_grad():
+        part.copy_(given)
+
+
 def to_numpy(tensor: Tensor) -> Array:
     """Return a host copy of this rank's part: floating types as fp32, other types unchanged; one transfer."""
     tensor = local(tensor)

@@ -15,7 +15,7 @@ from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
 from align_hooks.families.own import described, with_unknown
 from align_hooks.families.registry import FAMILIES
-from align_hooks.ms_side.arrays import local, to_numpy
+from align_hooks.ms_side.arrays import local, overwrite, to_numpy
 from align_hooks.ms_side.columns import takes_cut
 from align_hooks.ms_side.layouts import boxes, cut_and_flat, is_counted, layout_of
 from align_hooks.ms_side.objects import Cell, LayoutEntry, Tensor, Weight
@@ -177,13 +177,9 @@ def fill(weight: Weight, array: Array) -> None:
         )
     given = mindspore.Tensor(array.reshape(here.shape), dtype=weight.dtype)
     if here is not weight:
-        from mindspore.graph.api import _no_grad  # MindSpore 2.9 and later, which alone have distributed tensors
-
-        with _no_grad():
-            here.copy_(given)  # hyper-parallel keeps views of this memory
-        return
-    # with ``sliced`` MindSpore does not cut the tensor again
-    weight.set_data(given, bool(weight.sliced))
+        overwrite(here, given)
+    else:  # with ``sliced`` MindSpore does not cut the tensor again
+        weight.set_data(given, bool(weight.sliced))
 
 
 def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool) -> float:

@@ -42,8 +42,8 @@ class MsSession(Session):
     """The terms of a newer model's loss; empty where they are not separate."""
     current: PynativeStepValues | None = None
     """The values of a step of the PyNative trainer; None between steps."""
-    data_parallel: tuple[int, int] = (0, 1)
-    """This process's data-parallel rank in a PyNative job, and the number of such ranks."""
+    place: dict[str, int] = field(default_factory=dict)
+    """This process's place in a PyNative job, see :meth:`.feeding.Sizes.place`."""
     groups: tuple[int, ...] = ()
     """The index of the first parameter of each of the PyNative optimizer's groups."""
     gradient_sums: GradientSums | None = None
@@ -61,6 +61,11 @@ class MsSession(Session):
     """Digests of the generators' states at the start of the step."""
     state: dict[str, float | str] = field(default_factory=dict)
     """Counts and digests at the start of the step."""
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """This process's data-parallel rank in a PyNative job, and the number of such ranks."""
+        return self.place["dp"], self.place["dp_size"]
 
     def rows_of(self, micro_batch: int) -> slice:
         """Return the rows of a PyNative micro-batch of this rank among those of the job's step."""

@@ -4,6 +4,7 @@ The trainer asks its data set for its size and for an iterator over dicts of ten
 consumed. In 2.1 an item is a micro-batch, in 2.0 all rows of a step, which the trainer cuts.
 """
 
+import itertools
 from collections.abc import Iterator
 
 import mindspore
@@ -11,7 +12,7 @@ import numpy as np
 
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.session import MsSession
-from align_hooks.replay.batches import Replay, filled
+from align_hooks.replay.batches import Replay
 
 TYPES = {"loss_mask": np.float32}
 """The types in which MindFormers takes a column; the others are int32."""
@@ -48,16 +49,8 @@ class RecordedBatches:
 
     def create_dict_iterator(self, **options: object) -> Iterator[dict[str, Tensor]]:
         """Yield each item; behind the last step raise RecordError, as an end would have the trainer start anew."""
-        step, skipped = divmod(self.skipped, self.items())
-        self.replay.first = step
-        rank, ranks = self.session.data_parallel  # rows of a record are in the order micro-batch, data-parallel rank, row
-        while True:
-            arrays = filled(self.replay.batch(step))
-            for first in range((skipped * ranks + rank) * self.rows(), len(arrays["tokens"]), ranks * self.rows()):
-                cut = slice(first, first + self.rows())
-                given = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask", "position_ids": "position_ids"}
-                yield {
-                    name: mindspore.Tensor(np.ascontiguousarray(arrays[ours][cut], TYPES.get(name, np.int32)))
-                    for name, ours in given.items()
-                }
-            step, skipped = step + 1, 0
+        self.replay.first, skipped = divmod(self.skipped, self.items())
+        given = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask", "position_ids": "position_ids"}
+        for _, arrays in itertools.islice(self.replay.micro_batches(self.rows()), skipped, None):
+            yield {name: mindspore.Tensor(np.ascontiguousarray(arrays[ours], TYPES.get(name, np.int32))) for name, ours in given.items()}
+        self.replay.batch(self.replay.steps[-1] + 1)

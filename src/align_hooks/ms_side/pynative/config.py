@@ -115,8 +115,7 @@ def apply(session: MsSession, config: Config) -> None:
         change(session, config, rate | {"lr_scheduler.warmup_ratio": None}, "LEARNING_RATE")
     if settings.load_weights is not None:
         change(session, config, {"checkpoint.load_path": ""}, "LOAD_WEIGHTS")
-    here = place_in(session.launch, config)
-    session.data_parallel = here["dp"], here["dp_size"]
+    session.place = place_in(session.launch, config)
     if session.replay is not None:
         replay(session, config)
 

@@ -19,6 +19,7 @@ from align_hooks.ms_side.model import MOVED_BUFFERS, Model, Parameter, Parameter
 from align_hooks.ms_side.objects import Weight
 from align_hooks.names.blocks import WHOLE, Cut, Dims, rows_and_columns
 from align_hooks.names.fused import Fused
+from align_hooks.process.ranks import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +73,21 @@ def layout_of(weight: Weight) -> DistributedLayout | None:
     return DistributedLayout(weight.name, tuple(weight.shape), grid, cuts, tuple(map(int, layout.rank_list)))
 
 
-def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int | None, rank: int) -> Parameters:
+def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int | None, launch: Launch) -> Parameters:
     """Return this rank's parts of the parameters that the optimizer updates, and of the buffers that training moves.
 
     Raises RefusedRun for a part that this version does not read."""
-    dims = model.dims(vocabulary)
-    stacks = (weight for weight in weights if rows_and_columns(weight.name, weight.shape) != tuple(weight.shape))
-    whole = [model.fused(weight.name, rows_and_columns(weight.name, weight.shape), dims) for weight in stacks]
+    dims, rank = model.dims(vocabulary), launch.rank
+    shapes = {weight.name: rows_and_columns(weight.name, weight.shape) for weight in weights if layout_of(weight) is not None}
+    stacks = (weight for weight in weights if shapes.get(weight.name, weight.shape) != tuple(weight.shape))
+    whole = [model.fused(weight.name, shapes[weight.name], dims) for weight in stacks]
     untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad)
     trained = [part_of(weight, model, vocabulary, rank, index) for index, weight in enumerate(weights)]
     buffers = [part_of(weight, model, vocabulary, rank) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
     return Parameters(
         tuple(part for part in trained if part is not None),
         dims,
-        single_rank=False,
+        single_rank=launch.world_size == 1,
         buffers=tuple(part for part in buffers if part is not None),
         experts=frozenset(piece.name for fused in whole if fused is not None for piece in fused.parts),
     )

@@ -17,13 +17,13 @@ from align_hooks.ms_side import state
 from align_hooks.ms_side.catalogue import PYNATIVE_TRAINER, training
 from align_hooks.ms_side.hooks.config import flat
 from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, stands_on, typed
-from align_hooks.ms_side.model import built_class, model_of_network, parameters_of
+from align_hooks.ms_side.model import built_class, model_of_network
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.optimizer import groups, kind_of, load_moments, optimizer_facts, refuse_without_moments
 from align_hooks.ms_side.place import refuse_other_numbers
 from align_hooks.ms_side.pynative.batches import RecordedBatches
 from align_hooks.ms_side.pynative.cell_recorder import CellRecorder, check_points, find_points
-from align_hooks.ms_side.pynative.config import get, place_in
+from align_hooks.ms_side.pynative.config import get
 from align_hooks.ms_side.pynative.current import PynativeStepValues
 from align_hooks.ms_side.pynative.rehearsal import contiguous
 from align_hooks.ms_side.pynative.routing import check_replay, routers_of
@@ -62,10 +62,9 @@ def recorded_batches(session: MsSession, trainer: Instance, dataset: object, con
 
 def prepare(session: MsSession, trainer: Instance) -> None:
     """Name the parameters of the model, and find its routers, its indexers and its points."""
-    is_alone = session.launch.world_size == 1
-    if not is_alone and hasattr(trainer, "_split_micro_batch"):
-        raise RefusedRun("several ranks of the PyNative trainer of MindFormers 2.0 were not tried; use 2.1, or unset the variables")
-    if not is_alone:
+    if session.launch.world_size > 1:
+        if hasattr(trainer, "_split_micro_batch"):
+            raise RefusedRun("several ranks of the PyNative trainer of MindFormers 2.0 were not tried; use 2.1, or unset the variables")
         refuse_other_numbers(session.launch)
     if len(trainer.model) != 1:
         raise RefusedRun(f"the model is {len(trainer.model)} parts of a pipeline, which this version does not read; use one stage")
@@ -80,10 +79,9 @@ def prepare(session: MsSession, trainer: Instance) -> None:
     vocabulary = vocabulary_fed(session.settings.load_weights, *runs)
     with refuse_without_sizes():
         session.model_config = model.facts(vocabulary)
-    weights, rank = trainer.optimizer.parameters, session.launch.rank
-    session.parameters = parameters_of(weights, model, vocabulary) if is_alone else parameters_of_rank(weights, model, vocabulary, rank)
+    session.parameters = parameters_of_rank(trainer.optimizer.parameters, model, vocabulary, session.launch)
     say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
-    if place_in(session.launch, session.config)["tp_size"] == 1:  # else each rank chooses for a part of the sequence
+    if session.place["tp_size"] == 1:  # else each rank chooses for a part of the sequence
         routers_of(session, network)
         indexers_of(session, network)
     session.cell_points = find_points(session)
@@ -114,7 +112,7 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
             check_points(session, steps)
             assert session.parameters is not None
             session.groups = tuple(groups(optimizer, session.parameters))
-            session.describe(place=place_in(session.launch, session.config), facts=self.facts(), steps=steps)
+            session.describe(place=session.place, facts=self.facts(), steps=steps)
             record_state(session, steps.start, functools.partial(optimizer_state, session, optimizer))
 
     def load_optimizer(self, recorded: OptimizerState) -> None:

@@ -11,7 +11,7 @@ from mindspore.graph.api import _no_grad
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
-from align_hooks.ms_side.arrays import local
+from align_hooks.ms_side.arrays import local, overwrite
 from align_hooks.ms_side.model import Parameter, pieces, sketches
 from align_hooks.ms_side.objects import Tensor, Weight
 from align_hooks.ms_side.optimizer import rates
@@ -52,9 +52,8 @@ def inject(session: MsSession, step: int) -> None:
         gradient, recorded = gradient_of(parameter.model), injection.read(step, parameter.fused)
         here = local(parameter.model if gradient is None else gradient)
         given = mindspore.Tensor(recorded.reshape(here.shape), dtype=mindspore.float32 if gradient is None else gradient.dtype)
-        if here is not gradient and gradient is not None:
-            with _no_grad():
-                here.copy_(given)  # hyper-parallel keeps views of this memory
+        if gradient is not None and here is not gradient:
+            overwrite(here, given)
         elif gradient is not None:
             gradient.assign_value(given)
         elif parameters.single_rank:
@@ -75,18 +74,19 @@ def read(session: MsSession) -> None:
     say_missing(session, [parameter for parameter, gradient in pairs if gradient is None])
     if not present:
         return
+    counted = [(parameter, gradient) for parameter, gradient in present if parameter.counted]
     sketched = recording.wants(GRADIENT_SKETCHES)
-    if sketched and not parameters.single_rank:  # signs follow a row's number in the whole tensor
-        sketched, current.sketches = False, sketches((parameter, gradient) for parameter, gradient in present if parameter.counted)
-    if recording.wants(LOCAL_NORMS) or sketched:
+    by_plan = sketched and parameters.single_rank  # of a part, signs follow a row's number in the whole tensor
+    if recording.wants(LOCAL_NORMS) or by_plan:
         sums = session.gradient_sums
         if sums is None or sums.names != tuple(parameter.fused.native for parameter, _ in present):
             sums = session.gradient_sums = GradientSums.of([parameter for parameter, _ in present])
         with _no_grad():
-            current.squared, made = sums.read([local(gradient) for _, gradient in present], sketched=sketched)
-        current.sketches = current.sketches if made is None else made
+            current.squared, current.sketches = sums.read([local(gradient) for _, gradient in present], sketched=by_plan)
+    if sketched and not by_plan:
+        current.sketches = sketches(counted)
     if recording.wants(GRADIENTS):
-        record_gradients(session, lambda: pieces((parameter, gradient) for parameter, gradient in present if parameter.counted))
+        record_gradients(session, lambda: pieces(counted))
 
 
 def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:
