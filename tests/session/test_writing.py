@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -137,12 +138,14 @@ def test_what_is_held_is_counted_wherever_it_stands() -> None:
 NO_THREAD = RuntimeError("can't start new thread")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(threading.Thread, "start"), (AsyncWriter, "_next")], ids=["never was", "is gone"])
+@pytest.mark.parametrize(("owner", "name"), [(threading.Thread, "start"), (SimpleQueue, "get")], ids=["never was", "is gone"])
 def test_nobody_waits_for_a_thread_that_never_was_or_is_gone(owner: type, name: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may have all the threads that it may have; a drain that waited for one more would end no training."""
-    monkeypatch.setattr(owner, name, lambda self: raises(NO_THREAD))
+    failing = type("Failing", (owner,), {name: lambda self: raises(NO_THREAD)})
+    monkeypatch.setattr(writing if owner is SimpleQueue else threading, owner.__name__, failing)
+    told = Told()
     with contextlib.suppress(RuntimeError):
         told.put("first")
     told.writing.drain()
     assert told.written == []
-    assert owner is threading.Thread or told.failures == [("the record", str(NO_THREAD))]
+    assert owner is not SimpleQueue or told.failures == [("the record", str(NO_THREAD))]

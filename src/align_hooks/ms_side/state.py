@@ -17,8 +17,10 @@ from align_hooks.ms_side.model import Parameters
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.optimizer import updates_made
 from align_hooks.ms_side.session import MsSession
-from align_hooks.record.format.random_states import digest, of_python_and_numpy
+from align_hooks.record.format.random_states import PythonAndNumpy, digest
 from align_hooks.record.format.state import BUFFER, GROWTH, UPDATES
+
+PYTHON_AND_NUMPY = PythonAndNumpy()
 
 
 def at_step(optimizer: Optimizer, parameters: Parameters | None, scaler: Cell = None) -> dict[str, float | str]:
@@ -27,7 +29,7 @@ def at_step(optimizer: Optimizer, parameters: Parameters | None, scaler: Cell = 
     if scaler is not None and hasattr(scaler, "cur_iter"):  # DynamicLossScaleUpdateCell
         state[GROWTH] = number(scaler.cur_iter) - number(scaler.last_overflow_iter)
     for buffer in parameters.buffers if parameters is not None else ():
-        state[f"{BUFFER}{buffer.fused.native}"] = digest(to_numpy(buffer.model).tobytes())
+        state[f"{BUFFER}{buffer.fused.native}"] = digest(to_numpy(buffer.model))
     return state
 
 
@@ -40,7 +42,7 @@ def keep(session: MsSession, optimizer: Optimizer, scaler: Cell = None) -> None:
 
 def generators() -> dict[str, str]:
     """Map each generator to the digest of its state, without advancing it."""
-    digests = of_python_and_numpy() | {"mindspore seed": digest(repr(mindspore.get_seed()).encode())}
+    digests = PYTHON_AND_NUMPY.read() | {"mindspore seed": digest(repr(mindspore.get_seed()).encode())}
     if hasattr(mindspore, "get_rng_state"):  # from 2.3 on
-        digests["mindspore"] = digest(np.ascontiguousarray(to_numpy(mindspore.get_rng_state())).tobytes())
+        digests["mindspore"] = digest(np.ascontiguousarray(to_numpy(mindspore.get_rng_state())))
     return digests

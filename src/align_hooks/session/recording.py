@@ -1,20 +1,25 @@
 """The record of one rank during training: which quantities are wanted, which were captured, and what an error ends."""
 
+from __future__ import annotations
+
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TypeVar
 
 from align_hooks.errors import with_origin
 from align_hooks.process.ranks import Launch
 from align_hooks.process.streams import say
 from align_hooks.quantities.kind import Quantity, Switch
+from align_hooks.quantities.registry import SWITCHES
 from align_hooks.record.format.crash_stack import CrashStack
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.write.writer import Writer
 from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
-from align_hooks.settings import Settings
+from align_hooks.settings import Settings, Steps
 
 Produced = TypeVar("Produced")
 
@@ -47,6 +52,15 @@ class Recording:
     def is_on(self) -> bool:
         """Whether rows are being written."""
         return self.writer is not None and self.stopped is None
+
+    @functools.cached_property
+    def asked(self) -> list[Steps]:
+        """The steps of each variable that chooses some."""
+        return [steps for switch in SWITCHES if (steps := self.settings.steps(switch))]
+
+    def selects(self, step: int) -> bool:
+        """Return whether anything was asked for at ``step``, or of the state behind it, which has the next number."""
+        return any(step in steps or step + 1 in steps for steps in self.asked)
 
     def wants(self, kind: Quantity, step: int | None = None) -> bool:
         """Return whether ``kind`` was asked for at ``step``, by default the current one, and can still be recorded or printed."""
@@ -83,17 +97,13 @@ class Recording:
             raise error
         self._stop(what, self.step, error)
 
-    @contextmanager
-    def isolate_failures(self, what: str) -> Iterator[None]:
-        """Run a capture so that its failure ends recording, and not training, unless ``ON_ERROR=raise``.
+    def isolate_failures(self, what: str) -> IsolatedFailures:
+        """Return a context in which a failure of a capture ends recording, and not training, unless ``ON_ERROR=raise``.
 
         The failure is reported at once, in the manifest, and by the exit code. The block must not call the framework's own code, whose
         exceptions belong to the script.
         """
-        try:
-            yield
-        except Exception as error:
-            self.survive(what, error)
+        return IsolatedFailures(self, what)
 
     @contextmanager
     def must_succeed(self, kinds: type[Exception] = Exception) -> Iterator[None]:
@@ -122,3 +132,21 @@ class Recording:
             self.given_up.add(what)
             say(f"align_hooks: rank {self.launch.rank} goes on without {what}: {type(error).__name__}: {error}", sys.stderr)
             return otherwise
+
+
+class IsolatedFailures:
+    """The context of :meth:`Recording.isolate_failures`; a class, since every step enters ten, and a generator takes twice as long."""
+
+    __slots__ = ("_recording", "_what")
+
+    def __init__(self, recording: Recording, what: str) -> None:
+        self._recording, self._what = recording, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            self._recording.survive(self._what, error)
+            return True
+        return False

@@ -62,8 +62,8 @@ class Step(Protocol):
     def gradient_sketches(self) -> Mapping[str, Sequence[float]] | None:
         """Return signed sums of the gradients by canonical name, without copies."""
 
-    def row(self) -> Mapping[str, object]:
-        """Return the row of scalars."""
+    def row(self) -> Callable[[], Mapping[str, object]]:
+        """Return what makes the row of scalars on the writing thread, while later steps train."""
 
 
 Moments: TypeAlias = tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]
@@ -75,6 +75,15 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     step, recording = session.step, session.recording
     assert step is not None
     session.made += 1
+    if recording.selects(step):
+        _record_selected(session, step, produced, moments)
+    if recording.is_on:
+        with recording.isolate_failures("scalars"):
+            recording.write("scalars", step, produced.row(), lambda writer, row: writer.scalars(row()))
+
+
+def _record_selected(session: Session, step: int, produced: Step, moments: Callable[[], Moments]) -> None:
+    """Write what was asked for at the step that just ended, and of the state behind it."""
     _record(session, BATCHES, step, "the batch", produced.batch, lambda writer, batch: writer.batch(step, batch))
     _record(session, ROUTING, step, "the experts of each token", produced.routing, lambda writer, choices: writer.routing(step, choices))
     _record(session, ACTIVATIONS, step, "activations", produced.activations, lambda writer, made: writer.activations(step, made))
@@ -87,9 +96,6 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
     sketches = produced.gradient_sketches
     _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
     record_state(session, step + 1, moments)
-    if recording.is_on:
-        with recording.isolate_failures("scalars"):
-            recording.write("scalars", step, produced.row(), Writer.scalars)
 
 
 def record_gradients(session: Session, pieces: Callable[[], Mapping[str, Array]]) -> None:

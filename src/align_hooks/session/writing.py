@@ -6,9 +6,9 @@ last, and so written when everything that it lists is on disk and synced: a kill
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from queue import SimpleQueue
 from typing import TypeVar, cast
 
 import numpy as np
@@ -41,67 +41,64 @@ class AsyncWriter:
     def __init__(self, failed: Callable[[str, int | None, BaseException], None], slow: Callable[[], None]) -> None:
         """``failed`` is called on the thread with ``what``, ``step`` and the error, ``slow`` once by training, see :data:`NOTED`."""
         self._failed, self._slow = failed, slow
-        self._tasks: deque[WriteTask] = deque()
+        self._tasks = SimpleQueue[WriteTask | None]()
         self._queued_bytes = 0
-        self._busy = self._broken = self._said = False
-        self._changed = threading.Condition()
+        self._space = threading.Condition()
+        self._broken = self._said = False
         self._thread: threading.Thread | None = None
         self.waited = 0.0
 
     def put(self, task: WriteTask) -> None:
         """Queue a task; waits while the buffer cannot hold it."""
-        with self._changed:
-            if self._broken:
-                return
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="align_hooks writes", daemon=True)
-                thread.start()  # may fail at the limit of threads, and is then tried again
-                self._thread = thread
-            most = max(BUFFER - task.size, 0)  # a task larger than the buffer waits for all others
-            if task.size and self._queued_bytes > most:
+        if self._broken:
+            return
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, args=(self._tasks,), name="align_hooks writes", daemon=True)
+            thread.start()  # may fail at the limit of threads, and is then tried again
+            self._thread = thread
+        if task.size:
+            self._wait_for_space(task.size)
+        self._tasks.put(task)
+
+    def _wait_for_space(self, size: int) -> None:
+        most = max(BUFFER - size, 0)  # a task larger than the buffer waits for all others
+        with self._space:
+            if self._queued_bytes > most:
                 started = time.perf_counter()
-                self._changed.wait_for(lambda: self._broken or self._queued_bytes <= most)
+                self._space.wait_for(lambda: self._broken or self._queued_bytes <= most)
                 self.waited += time.perf_counter() - started
-            if not self._broken:
-                self._tasks.append(task)
-                self._queued_bytes += task.size
-                self._changed.notify_all()
+            self._queued_bytes += size
         if self.waited > NOTED and not self._said:
             self._said = True
             self._slow()
 
     def drain(self) -> None:
-        """Wait until everything is written."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._broken or not (self._tasks or self._busy))
+        """Wait until everything is written, and end the thread."""
+        if self._thread is not None:
+            self._tasks.put(None)
+            self._thread.join()
+            self._thread = None
 
-    def _work(self) -> None:
-        """Write tasks as they come, until one fails; the thread ends with the process."""
+    def _work(self, tasks: SimpleQueue[WriteTask | None]) -> None:
+        """Write tasks as they come, until there is a None or one fails; else the thread ends with the process."""
         what, step = "the record", None
         try:
-            while True:
-                task = self._next()
+            while (task := tasks.get()) is not None:
                 what, step = task.what, task.step
                 task.write()
-                with self._changed:
-                    self._busy = False
-                    self._queued_bytes -= task.size
-                    self._changed.notify_all()
+                self._release(task.size)
                 del task  # frees its arrays before the next one comes
         except BaseException as error:  # a panic of compiled code is no Exception
+            self._broken, self._tasks = True, SimpleQueue()  # what still waits is let go
+            self._release(self._queued_bytes)  # nobody waits for a thread that is gone
             self._failed(what, step, error)
-        finally:  # nobody waits for a thread that is gone
-            with self._changed:
-                self._busy, self._broken, self._queued_bytes = False, True, 0
-                self._tasks.clear()
-                self._changed.notify_all()
 
-    def _next(self) -> WriteTask:
-        """Wait for the next task, and take it from the queue."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._tasks))
-            self._busy = True
-            return self._tasks.popleft()
+    def _release(self, size: int) -> None:
+        """Make space for a task that waits."""
+        if size:
+            with self._space:
+                self._queued_bytes -= size
+                self._space.notify_all()
 
 
 def detach_copies(value: Value) -> tuple[Value, int]:

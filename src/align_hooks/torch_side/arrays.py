@@ -22,16 +22,17 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     return np.array((host.float() if host.is_floating_point() else host).numpy())
 
 
-def fetched(values: Mapping[str, torch.Tensor | float]) -> dict[str, Array]:
-    """Return numbers as flat fp64 arrays on the host, those of a device in one transfer."""
-    # torch would make fp32 of a number of Python's
-    numbers = {key: torch.tensor([value], dtype=torch.float64) for key, value in values.items() if not isinstance(value, torch.Tensor)}
-    flat = numbers | {key: value.detach().reshape(-1) for key, value in values.items() if isinstance(value, torch.Tensor)}
-    there = [key for key, tensor in flat.items() if tensor.device.type != "cpu"]
-    if there:
-        flat |= zip(there, moved([flat[key] for key in there]), strict=True)
-    exact = {key: tensor.float() if tensor.dtype is torch.bfloat16 else tensor for key, tensor in flat.items()}
-    return {key: tensor.numpy().astype(np.float64) for key, tensor in exact.items()}
+def fetched(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors on the host, those of a device flat and in one transfer."""
+    there = {key: tensor.detach().reshape(-1) for key, tensor in tensors.items() if not tensor.is_cpu}
+    return {**tensors, **dict(zip(there, moved(list(there.values())), strict=True))} if there else dict(tensors)
+
+
+def in_fp64(tensor: torch.Tensor) -> Array:
+    """Return a flat copy of a host tensor in fp64."""
+    held = tensor.detach().reshape(-1)
+    copy: Array = (held.float() if held.dtype is torch.bfloat16 else held).numpy().astype(np.float64)
+    return copy
 
 
 def moved(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

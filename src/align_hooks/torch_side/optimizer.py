@@ -4,6 +4,7 @@ Megatron wraps one or several torch-like optimizers, each of which keeps its sta
 where there is one. ``torch.optim`` counts updates per parameter, Apex and Transformer Engine per group.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -154,8 +155,8 @@ def _refuse_lacking(optimizer: str, moments: Sequence[str], fused: Fused, state:
         )
 
 
-def updates_made(optimizer: Optimizer) -> torch.Tensor | int:
+def updates_made(leaves: Sequence[Optimizer]) -> torch.Tensor | int:
     """Return Adam's count of updates, on the device where a fused or capturable Adam counts there; 0 before the first."""
-    states = (entry for leaf in leaf_optimizers(optimizer) for entry in (*leaf.optimizer.state.values(), *leaf.optimizer.param_groups))
+    states = (entry for leaf in leaves for entry in itertools.chain(leaf.optimizer.state.values(), leaf.optimizer.param_groups))
     made = next((state["step"] for state in states if "step" in state), 0)
     return made.detach().clone() if isinstance(made, torch.Tensor) else int(made)

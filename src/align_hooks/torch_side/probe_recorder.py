@@ -30,7 +30,7 @@ from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
 from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.arrays import fetched, numbers_of, on_device, to_numpy
+from align_hooks.torch_side.arrays import fetched, in_fp64, numbers_of, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.place import first_row, rank_slices
@@ -203,12 +203,13 @@ class ProbeRecorder:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
         device = next((vector.device for vector in self.sums.values()), None)
         vectors = [vector.to(device) for vector in self.sums.values()]
-        on_host = fetched({"scale": self.scale} | ({"sums": torch.stack(vectors)} if vectors else {}))
-        factor = 1.0 / float(on_host["scale"][0])
+        scale = {"scale": self.scale} if isinstance(self.scale, torch.Tensor) else {}
+        on_host = fetched(scale | ({"sums": torch.stack(vectors)} if vectors else {}))
+        factor = 1.0 / float(on_host["scale"] if scale else self.scale)
         if not vectors:  # a stage without any wanted point
             return StepActivations({}, {}, {"length": args.seq_length, "scale": factor})
         by_name: dict[str, dict[int, Array]] = {}
-        for (name, micro_batch), row in zip(self.sums, on_host["sums"].reshape(len(vectors), -1), strict=True):
+        for (name, micro_batch), row in zip(self.sums, in_fp64(on_host["sums"]).reshape(len(vectors), -1), strict=True):
             by_name.setdefault(name, {})[micro_batch] = row
         count = max(micro_batch for _, micro_batch in self.sums) + 1
         whole = {name: np.stack([rows[index] for index in range(count)]) for name, rows in by_name.items() if len(rows) == count}

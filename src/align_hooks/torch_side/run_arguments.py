@@ -4,7 +4,9 @@ Megatron-LM's own loop, and loops that parse its arguments, have them as a names
 the model, the optimizer and the data-parallel wrapper, most members of which have the same names: :class:`OwnArguments` reads them there.
 """
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from megatron.core.num_microbatches_calculator import get_num_microbatches
@@ -52,11 +54,15 @@ _own: list[OwnArguments] = []
 
 def get_args() -> Arguments:
     """Return the arguments of the run that trains in this process."""
-    if _own:
-        return _own[0]
+    return _own[0] if _own else _parsed()()
+
+
+@functools.cache
+def _parsed() -> Callable[[], Arguments]:
     from megatron.training import get_args as parsed  # not at the top: a loop of one's own may come without megatron.training
 
-    return parsed()
+    reader: Callable[[], Arguments] = parsed
+    return reader
 
 
 def set_args(arguments: OwnArguments) -> None:

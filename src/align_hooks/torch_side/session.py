@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a session is there before the framework is imported
     from align_hooks.torch_side.probe_recorder import ProbeRecorder
     from align_hooks.torch_side.probes import ProbePoint
     from align_hooks.torch_side.sketches import Sketches
+    from align_hooks.torch_side.state import States
     from align_hooks.torch_side.token_digest import TokenDigest
 
 
@@ -68,8 +69,8 @@ class ForwardBackward:
     """Router name to the experts of each micro-batch's tokens."""
     passes: Counter[tuple[str, bool]] = field(default_factory=Counter)
     """The number of forward passes by router, with gradients or without."""
-    random: list[dict[str, str]] = field(default_factory=list)
-    """Digests of the generators' states at the start of each forward pass."""
+    random: list[States] = field(default_factory=list)
+    """The generators' states at the start of each forward pass."""
     calls: int = 0
     """The number of calls of a schedule, in a loop that is not Megatron-LM's."""
     tokens: TokenDigest | None = None
@@ -95,8 +96,8 @@ class CurrentStep:
     """The rate of the update, or each parameter group's."""
     update: dict[str, Tensor | float | None] = field(default_factory=dict)
     """Other numbers of the update."""
-    random: dict[str, str] = field(default_factory=dict)
-    """Digests of the generators' states at the start of the step."""
+    random: Mapping[str, str] = field(default_factory=dict)
+    """Digests of Python's and numpy's generators' states at the start of the step."""
     state: dict[str, Tensor | float | str] = field(default_factory=dict)
     """Counts at the start of the step."""
     buffers: dict[str, Tensor] = field(default_factory=dict)
@@ -108,6 +109,12 @@ class CurrentStep:
     probes: ProbeRecorder | None = None
     in_z_loss: bool = False
     """Whether a router adds its z-loss."""
+
+    def let_go(self) -> None:
+        """Let go of everything that no row of scalars needs."""
+        self.attempt.micro_batches, self.attempt.chosen_experts = {}, {}
+        self.norms = self.computed = self.sketches = self.probes = None
+        self.gradients = ()
 
     def repeat(self) -> None:
         """Begin a forward-backward pass that replaces the last pass."""
@@ -147,6 +154,8 @@ class TorchSession(Session):
     """The probe points of recorded and forced points."""
     buffers: list[tuple[str, Module, str]] | None = None
     """The model's persistent buffers by name, each with its module and its key there; None before the first step."""
+    leaves: Sequence[Optimizer] = ()
+    """The optimizers that hold parameters on this rank."""
     scaled: Sequence[tuple[str, Module]] = ()
     """The modules with scales of FP8 that a step carries to the next, with their names."""
     under_way: list[tuple[int, MicroBatch]] | None = None

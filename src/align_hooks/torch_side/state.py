@@ -8,35 +8,40 @@ Dropout draws from the device's generator, under tensor parallelism from the sta
 torch's generators. The state of a CUDA generator, a seed and an offset on the host, may not be read while a CUDA graph is captured with it.
 """
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 
-from align_hooks.record.format.random_states import digest, of_python_and_numpy
+from align_hooks.record.format.random_states import PythonAndNumpy, digest
 from align_hooks.record.format.state import ABSENT, GROWTH, HYSTERESIS, SAMPLES, SCHEDULER, UPDATES
 from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
-from align_hooks.torch_side.optimizer import chain, updates_made
+from align_hooks.torch_side.optimizer import updates_made
 from align_hooks.torch_side.run_arguments import get_args
 
+States: TypeAlias = Mapping[str, torch.Tensor | str]
+"""Generator to its state on the host, or to the digest of that."""
 DELAYED = "delayed"
 """The recipe of FP8 that scales by the largest values of earlier steps; other recipes keep nothing from step to step."""
 SCALINGS = ("scaling_fwd", "scaling_bwd")
 MOST = 1 << 22
 """Most elements of buffers to copy; a model with more keeps other things in them."""
+PYTHON_AND_NUMPY = PythonAndNumpy()
 SCALERS = {GROWTH: "_growth_tracker", HYSTERESIS: "_hysteresis_tracker"}
 """The counts of ``DynamicGradScaler``; a constant scale has none."""
 
 
-def at_step(optimizer: Optimizer, schedule: Scheduler) -> dict[str, torch.Tensor | float | str]:
+def at_step(leaves: Sequence[Optimizer], schedule: Scheduler) -> dict[str, torch.Tensor | float | str]:
     """Return the counts at a step's start; counts of the device stay there."""
     state: dict[str, torch.Tensor | float | str] = {SAMPLES: float(get_args().consumed_train_samples)}
     if (steps := getattr(schedule, "num_steps", None)) is not None:
         state[SCHEDULER] = float(steps)
-    if optimizer is not None:
-        made = updates_made(optimizer)
+    if leaves:
+        made = updates_made(leaves)
         state[UPDATES] = made if isinstance(made, torch.Tensor) else float(made)
-        scaler = next((leaf.grad_scaler for leaf in chain(optimizer) if getattr(leaf, "grad_scaler", None) is not None), None)
+        scaler = next((leaf.grad_scaler for leaf in leaves if getattr(leaf, "grad_scaler", None) is not None), None)
         state |= {name: float(getattr(scaler, attribute)) for name, attribute in SCALERS.items() if hasattr(scaler, attribute)}
     return state
 
@@ -84,13 +89,18 @@ def scalings(path: str, module: Module) -> dict[str, torch.Tensor | str]:
 
 
 def generators() -> dict[str, str]:
-    """Map each generator to the digest of its state, at the start of a step, without advancing it or waiting for a device."""
-    return of_python_and_numpy() | generators_at_micro_batch()
+    """Map each generator to the digest of its state, without advancing it or waiting for a device."""
+    return PYTHON_AND_NUMPY.read() | digests(generators_at_micro_batch())
 
 
-def generators_at_micro_batch() -> dict[str, str]:
-    """Map torch's generators, from which a forward pass draws, to the digests of their states."""
-    return {name: digest(state.numpy().tobytes()) for name, state in _states()}
+def generators_at_micro_batch() -> States:
+    """Map torch's generators, from which a forward pass draws, to their states."""
+    return dict(_states())
+
+
+def digests(states: States) -> dict[str, str]:
+    """Map each generator to the digest of its state."""
+    return {name: digest(state.numpy()) if isinstance(state, torch.Tensor) else state for name, state in states.items()}
 
 
 def _states() -> Iterator[tuple[str, torch.Tensor]]:
@@ -99,7 +109,7 @@ def _states() -> Iterator[tuple[str, torch.Tensor]]:
     yield "torch", torch.get_rng_state()
     if on_cuda and not capturing:
         yield "cuda", torch.cuda.get_rng_state()
-    if hasattr(torch, "npu") and torch.npu.is_initialized():
+    if "torch_npu" in sys.modules and torch.npu.is_initialized():
         yield "npu", torch.npu.get_rng_state()
     tracker = get_cuda_rng_tracker()
     for name, state in tracker.get_states().items():

@@ -1,11 +1,11 @@
-"""The digest of a step's tokens, added up on the device over micro-batches (:mod:`align_hooks.record.format.token_digest`).
+"""The digest of a step's tokens, made on their device (:mod:`align_hooks.record.format.token_digest`).
 
-A device may add integers inexactly (an NPU that casts them to fp32 would keep 24 bits). So the device digests a known batch once, and where
-the result is wrong, no digest is recorded.
+The writing thread digests copies of tokens on the host. A device may add integers inexactly (an NPU that casts them to fp32 would keep 24
+bits), so it digests a known batch once, and where the result is wrong, no digest is recorded.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,30 +25,38 @@ OF_KNOWN = digest(KNOWN)
 class TokenDigest:
     """The digest of the rows seen so far, on the device."""
 
-    total: Tensor | None = None
-    """int64; None before the first row."""
-    rows: int = 0
+    of_rows: list[Tensor] = field(default_factory=list)
+    """int64 ``[rows]`` of each micro-batch on the device."""
+    on_host: list[Tensor] = field(default_factory=list)
+    """The tokens of each micro-batch on the host."""
 
     def add(self, tokens: object) -> None:
         """Add the tokens of a micro-batch, integers ``[rows, sequence]``; ignore anything else."""
         if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
             return
-        before, self.rows = self.rows, self.rows + len(tokens)
-        of_rows = ((tokens.long() + 1) * first(tokens.shape[1], POSITIONS, tokens.device)).sum(1)
-        number = (of_rows * first(self.rows, ROWS, tokens.device)[before:]).sum()
-        self.total = number if self.total is None else self.total + number
+        if tokens.is_cpu:
+            self.on_host.append(tokens.clone())  # a loader may fill its memory again
+        else:
+            self.of_rows.append(sums_of_rows(tokens))
 
     def upper(self) -> Tensor | None:
-        """Return the bits of the total that fp64 holds; None before the first row."""
-        return None if self.total is None else self.total >> (64 - BITS)
+        """Return the bits of the total that fp64 holds; None without rows on the device."""
+        if not self.of_rows:
+            return None
+        of_rows = self.of_rows[0] if len(self.of_rows) == 1 else torch.cat(self.of_rows)
+        return (of_rows * first(len(of_rows), ROWS, of_rows.device)).sum() >> (64 - BITS)
 
     def of_known(self) -> Tensor | None:
         """Return the digest of :data:`KNOWN` on the same device."""
-        if self.total is None:
+        if not self.of_rows:
             return None
-        made = TokenDigest()
-        made.add(on_device(torch.from_numpy(KNOWN), self.total.device))
-        return made.upper()
+        return TokenDigest([sums_of_rows(on_device(torch.from_numpy(KNOWN), self.of_rows[0].device))]).upper()
+
+
+def sums_of_rows(tokens: Tensor) -> Tensor:
+    """Return the sum of each row of tokens, int64 ``[rows]`` on their device."""
+    of_positions = first(tokens.shape[1], POSITIONS, tokens.device)
+    return torch.addcmul(of_positions, tokens.long(), of_positions).sum(1)
 
 
 def first(count: int, begin: int, device: torch.device) -> Tensor:

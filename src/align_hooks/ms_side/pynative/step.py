@@ -1,6 +1,6 @@
 """The PyNative step that just ended, as a :class:`align_hooks.session.step.Step`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -108,14 +108,14 @@ class PynativeStep:
         with _no_grad():
             return dict(zip(tensors, mindspore.mint.cat(tuple(tensors.values())).asnumpy().astype(float).tolist(), strict=True))
 
-    def row(self) -> dict[str, object]:
+    def row(self) -> Callable[[], dict[str, object]]:
         """Return the step's scalars, at full precision."""
         session, current = self.session, self.current
         clip, numbers, arrays = clip_norm(session), self.numbers, self.arrays
         norm, parts = numbers.get(NORM), [numbers[str(index)] for index in range(len(self.rows)) if str(index) in numbers]
         weights = np.array([part.arrays["loss_mask"].sum(dtype=np.float64) for part in current.micro_batches])
         is_alone = session.launch.world_size == 1
-        return {
+        row = {
             "step": self.step,
             "loss": token_mean(numbers[LOSS] if is_alone else None, parts, weights),
             "objective_loss": numbers[LOSS],
@@ -131,6 +131,7 @@ class PynativeStep:
             "seconds": self.seconds,
             **of_start(session, arrays, lambda: digest(arrays["tokens"])),
         }
+        return lambda: row
 
 
 def joined_by_name(parts: Iterable[tuple[str, Array]]) -> dict[str, Array]:

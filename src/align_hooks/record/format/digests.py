@@ -35,8 +35,8 @@ def xxh3(content: bytes | memoryview | Array) -> str:
     return xxh3_of_pieces([content if isinstance(content, bytes | memoryview) else bytes_of(content)])
 
 
-def short(content: bytes) -> int:
-    """Return a digest of 64 bits, for comparisons in memory."""
+def short(content: bytes | Array) -> int:
+    """Return a digest of 64 bits."""
     return xxhash.xxh3_64_intdigest(content)
 
 

@@ -6,7 +6,7 @@ Equal states draw equal numbers, so eight bytes of a digest replace the kilobyte
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
 import random
 from array import array
 from collections.abc import Mapping, Sequence
@@ -14,32 +14,53 @@ from itertools import accumulate
 
 import numpy as np
 
-SIZE = 8
-"""Bytes of a digest: two different states have equal digests once in 2**64."""
+from align_hooks.names.blocks import Array
+from align_hooks.record.format import digests
+
+WORDS = 625
+"""Words of 32 bits of numpy's ``mt19937_state``: 624 of the generator and its position among them."""
 
 
-def digest(state: bytes) -> str:
-    """Return the BLAKE2b digest of a generator's state, 16 hexadecimal digits."""
-    return hashlib.blake2b(state, digest_size=SIZE).hexdigest()
+def digest(state: bytes | Array) -> str:
+    """Return the xxh3 digest of a generator's state, 16 hexadecimal digits: two different states have equal ones once in 2**64."""
+    return f"{digests.short(state):016x}"
 
 
-def of_python_and_numpy() -> dict[str, str]:
-    """Return digests of the generators behind ``random`` and ``numpy.random``, without a draw."""
-    version, words, gauss = random.getstate()
-    name, keys, *position = np.random.get_state()
-    return {
-        "python": digest(array("Q", words).tobytes() + repr((version, gauss)).encode()),
-        "numpy": digest(np.asarray(keys).tobytes() + repr((name, *position)).encode()),
-    }
+class PythonAndNumpy:
+    """Reader of the generators behind ``random`` and ``numpy.random``, which draws nothing and digests a state that moved."""
+
+    def __init__(self) -> None:
+        self._state: tuple[object, ...] = ()
+        self._words: bytes | None = None
+        """numpy's words at its last reading; None where an equal state may have equal words and draw otherwise."""
+        self._digests: dict[str, str] = {}
+
+    def read(self) -> dict[str, str]:
+        """Return the digest of either generator's state."""
+        if (state := random.getstate()) != self._state:
+            version, words, gauss = self._state = state
+            self._digests["python"] = digest(array("Q", words).tobytes() + repr((version, gauss)).encode())
+        if (now := _words()) is None or now != self._words:
+            name, keys, position, has_normal, normal = np.random.get_state()  # 20 times as long as its words take
+            # one of two normal numbers is kept for the next call, which moves no word; it is kept by a draw of both, which does
+            self._words = None if has_normal else now
+            self._digests["numpy"] = digest(np.asarray(keys).tobytes() + repr((name, position, has_normal, normal)).encode())
+        return dict(self._digests)
+
+
+def _words() -> bytes | None:
+    """Return the words of numpy's generator and its position, in place; None of another generator, or before numpy 1.24."""
+    generator = getattr(np.random, "get_bit_generator", lambda: None)()
+    return ctypes.string_at(generator.ctypes.state_address, 4 * WORDS) if isinstance(generator, np.random.MT19937) else None
 
 
 def changes(seen: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Return the first digests, then the generators that moved at each later moment, up to the last move."""
     kept: list[dict[str, str]] = []
     before: Mapping[str, str] = {}
-    for digests in seen:
-        kept.append({name: value for name, value in digests.items() if before.get(name) != value})
-        before = {**before, **digests}
+    for states in seen:
+        kept.append({name: value for name, value in states.items() if before.get(name) != value})
+        before = {**before, **states}
     while len(kept) > 1 and not kept[-1]:  # a step without dropout costs one entry, however many micro-batches it has
         kept.pop()
     return kept

@@ -7,6 +7,8 @@ a number of its position, a row's sum by one of its row: two batches have equal 
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,7 @@ POSITIONS, ROWS = 1 << 40, 2 << 40
 """The first numbers of positions and of rows, so that the ranges are disjoint."""
 
 
+@functools.lru_cache(maxsize=64)
 def multipliers(count: int, begin: int) -> NDArray[np.int64]:
     """Return pseudo-random odd numbers, ``[count]``: splitmix64's finaliser (Steele, Lea and Flood, 2014) from ``begin`` on."""
     numbers = np.arange(begin, begin + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -28,11 +31,11 @@ def multipliers(count: int, begin: int) -> NDArray[np.int64]:
     return ((numbers ^ (numbers >> np.uint64(31))) | np.uint64(1)).view(np.int64)
 
 
-def digest(tokens: Array) -> str:
-    """Return the digest of a rank's tokens of a step, ``[rows, sequence]``, in the order of consumption."""
-    rows, length = tokens.shape
-    of_rows = ((tokens.astype(np.int64) + 1) * multipliers(length, POSITIONS)).sum(1)
-    return text(int((of_rows * multipliers(rows, ROWS)).sum()) >> (64 - BITS))
+def digest(*micro_batches: Array) -> str:
+    """Return the digest of a rank's tokens of a step, ``[rows, sequence]`` each, in the order of consumption."""
+    sums = [((tokens.astype(np.int64) + 1) * multipliers(tokens.shape[1], POSITIONS)).sum(1) for tokens in micro_batches]
+    of_rows = np.concatenate(sums)
+    return text(int((of_rows * multipliers(len(of_rows), ROWS)).sum()) >> (64 - BITS))
 
 
 def text(number: int) -> str:

@@ -14,7 +14,7 @@ import inspect
 import torch
 
 from align_hooks.hooking.attach import attach_to
-from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.record.format.batch_arrays import is_causal
@@ -55,7 +55,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     seen: MicroBatch | None = None
     if session.under_way is not None and session.recording.wants(BATCHES):
         with session.recording.isolate_failures("the batch"):
-            call = inspect.signature(wrapped).bind(*args, **kwargs)
+            call = bound(wrapped, args, kwargs)
             inputs = {**call.arguments, **call.kwargs}  # the second opens up a **kwargs of a model of somebody else's
             if "input_ids" not in inputs:
                 raise TypeError("the model's forward does not name what it is given; decorate it with functools.wraps")

@@ -217,4 +217,8 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
 def optimizer_state(session: TorchSession) -> Moments:
     """Return the moments, Adam's count of updates, and the moments' types, between two updates."""
     assert session.parameters is not None
-    return moments(session.optimizer, session.parameters), int(updates_made(session.optimizer)), moment_dtypes(session.optimizer)
+    return (
+        moments(session.optimizer, session.parameters),
+        int(updates_made(leaf_optimizers(session.optimizer))),
+        moment_dtypes(session.optimizer),
+    )

@@ -9,14 +9,13 @@ kernel is kept too, which distinguishes a wrong norm from an inexact one. The ke
 of the module in 0.9 to 0.19.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from megatron.core.optimizer import clip_grads
 
-from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.torch_side.fully_sharded import is_sharded, shard
 from align_hooks.torch_side.objects import Group
@@ -32,7 +31,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     with listened(session) as heard:
         norm = wrapped(*args, **kwargs)
     with session.recording.isolate_failures("the global norm"), bypass_device_rewriting(session):
-        call = inspect.signature(wrapped).bind(*args, **kwargs).arguments
+        call = bound(wrapped, args, kwargs).arguments
         if call.get("norm_type", 2) == 2:
             included = call["grads_for_norm"]
             given = [included] if isinstance(included, torch.Tensor) else list(included)

@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 from align_hooks.errors import RefusedRun
-from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound
 from align_hooks.record.format.schema import BESIDE_FORMULA, CLIPPED_APART
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.hooks.data import recorded
 from align_hooks.torch_side.hooks.model import prepare
 from align_hooks.torch_side.hooks.train_step import close, leave_step, listening, open_step
 from align_hooks.torch_side.objects import Module
-from align_hooks.torch_side.optimizer import chain, updates_made
+from align_hooks.torch_side.optimizer import chain, leaf_optimizers, updates_made
 from align_hooks.torch_side.place import place
 from align_hooks.torch_side.refusals import refusals
 from align_hooks.torch_side.run_arguments import OwnArguments, are_own, are_parsed, get_args, samples_of_step, set_args
@@ -76,7 +76,7 @@ def forward_backward(session: TorchSession, wrapped: Function, instance: Instanc
     """Call a schedule; where it trains outside of ``train_step`` it begins a step, or repeats the pass of one."""
     if session.patch_log.calls["train_step"]:  # inside of Megatron-LM's own loop, whose step may have failed to open
         return wrapped(*args, **kwargs)
-    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    call = bound(wrapped, args, kwargs)
     given = call.arguments
     if given.get("forward_only") or (built := trained(session, given)) is None:
         return wrapped(*args, **kwargs)
@@ -147,7 +147,7 @@ def refuse(settings: Settings, arguments: OwnArguments, built: BuiltModel, given
     """Refuse what the configurations ask for and cannot be read, and what a loop does not say, or says otherwise than schedules take it."""
     if why := list(refusals(settings, lambda name: getattr(arguments, name, None))):
         raise RefusedRun("\n".join(why))
-    if int(updates_made(built.optimizer)):
+    if int(updates_made(leaf_optimizers(built.optimizer))):
         raise RefusedRun("this run resumes, and its training loop does not say at which step; record it from its first step")
     if given["seq_length"] <= 1:
         raise RefusedRun("this loop tells its schedule of rows of one token, as those of its batches differ: that was not tried")

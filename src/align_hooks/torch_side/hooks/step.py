@@ -5,7 +5,7 @@ All device numbers of a step, losses, norms and sketches, come to the host in on
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +19,11 @@ from align_hooks.record.format.sequence import slices_of
 from align_hooks.record.format.state import BUFFER
 from align_hooks.record.format.terms import AUXILIARY, PREDICTION, Z_LOSS
 from align_hooks.record.format.token_digest import CALLED, text
+from align_hooks.record.format.token_digest import digest as digest_of_tokens
 from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
-from align_hooks.torch_side.arrays import fetched
+from align_hooks.torch_side.arrays import fetched, in_fp64
 from align_hooks.torch_side.micro_batch import DOCUMENTS
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
@@ -30,6 +31,7 @@ from align_hooks.torch_side.routing import are_captured, choices
 from align_hooks.torch_side.run_arguments import get_args, num_micro_batches, samples_of_step
 from align_hooks.torch_side.sequence_sums import IS_SCALED, IS_SUMMED, MicroBatchLoss, own_part
 from align_hooks.torch_side.session import CurrentStep, TorchSession
+from align_hooks.torch_side.state import digests
 from align_hooks.torch_side.token_digest import OF_KNOWN
 
 TOKENS, KNOWN = "digest of the tokens", "digest of known tokens"
@@ -45,17 +47,19 @@ class EndedStep:
 
     session: TorchSession
     step: int
-    numbers: Mapping[str, float]
-    """Host numbers by kind and name: ``loss 0``, ``update grad_norm``."""
-    vectors: Mapping[str, Array]
+    on_host: Mapping[str, Tensor | float]
+    """Numbers on the host by kind and name: ``loss 0``, ``update grad_norm``."""
+    vectors: dict[str, Array]
     """Host vectors by kind: norms and sketches of gradients, tokens of each expert, buffers, weights of tokens."""
     skipped: bool
     seconds: float
+    current: CurrentStep
+    """The gathered values of the step."""
 
-    @property
-    def current(self) -> CurrentStep:
-        """The gathered values of the step."""
-        return self.session.current
+    @functools.cached_property
+    def numbers(self) -> dict[str, float]:
+        """Those that were fetched as numbers of Python, made where they are first asked for."""
+        return {key: float(value) for key, value in self.on_host.items()}
 
     def of_kind(self, kind: str) -> dict[str, float]:
         """Return the numbers of a kind by name."""
@@ -144,7 +148,14 @@ class EndedStep:
         """Whether the differentiated part of each loss was seen."""
         return len(self.of_kind("objective")) == len(self.of_kind("loss"))
 
-    def row(self) -> dict[str, object]:
+    def row(self) -> Callable[[], dict[str, object]]:
+        """Return :meth:`scalars`, and let go of what it does not need: rows may wait for the disk."""
+        self.current.let_go()
+        for key in [key for key in self.vectors if not key.startswith((TOTAL, SUMS, BUFFER))]:
+            del self.vectors[key]
+        return functools.partial(self.scalars, get_args().consumed_train_samples + samples_of_step(), num_micro_batches())
+
+    def scalars(self, consumed_samples: int, micro_batches: int) -> dict[str, object]:
         """Return the step's scalars at full precision.
 
         ``loss`` is the mean over valid tokens, or over micro-batches with ``valid_tokens`` None where the loss function returns no number
@@ -165,17 +176,17 @@ class EndedStep:
             "objective_loss": sum(objectives) / ((total or 1) if args.calculate_per_token_loss else 1) if losses else None,
             # a loop of one's own may return its mean and a 1
             "valid_tokens": int(total) if counted and not (session.own_loop and 0 < total <= len(losses)) else None,
-            "consumed_samples": args.consumed_train_samples + samples_of_step(),
+            "consumed_samples": consumed_samples,
             "grad_norm": norm,
             "squared": float(total_norms.squares(self.vectors[TOTAL]).sum()) if total_norms is not None else None,
             "clip_coefficient": min(1.0, clip / (norm + 1e-6)) if clip and norm is not None else 1.0,
             "learning_rate": self.current.learning_rate,
             "loss_scale": update.get("loss_scale", 1.0),
             "skipped": self.skipped,
-            "terms": self.terms(total),
+            "terms": self.terms(total, micro_batches),
             "seconds": self.seconds,
             "micro_batches": [*map(list, shares)] if self.saw_objectives and session.place["tp"] == 0 else [],
-            "random": changes([self.current.random, *self.current.attempt.random]),
+            "random": self.random_states(),
             "state": self.current.state | self.of_kind("state") | self.buffers(),
             "token_digest": self.token_digest(),
             "unrecorded_inputs": sorted(session.unrecorded),
@@ -191,7 +202,9 @@ class EndedStep:
 
     def token_digest(self) -> str:
         """Return the digest of the step's tokens; empty on a rank without tokens, and where the device computes digests wrongly."""
-        session = self.session
+        session, tokens = self.session, self.current.attempt.tokens
+        if tokens is not None and tokens.on_host:
+            return digest_of_tokens(*(part.numpy() for part in tokens.on_host))
         if (known := self.numbers.get(KNOWN)) is not None:
             session.digests = text(int(known)) == OF_KNOWN
             if not session.digests:
@@ -199,11 +212,16 @@ class EndedStep:
         number = self.numbers.get(TOKENS)
         return "" if number is None or not session.digests or CALLED in session.recording.given_up else text(int(number))
 
+    def random_states(self) -> list[dict[str, str]]:
+        """Return the digests of the generators at the step's start, which for torch's is its first forward pass, and their changes."""
+        of_passes = [digests(states) for states in self.current.attempt.random]
+        return changes([{**self.current.random, **dict(*of_passes[:1])}, *of_passes])
+
     def buffers(self) -> dict[str, str]:
         """Return the digests of the model's buffers at the step's start."""
-        return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"].tobytes()) for name in self.current.buffers}
+        return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"]) for name in self.current.buffers}
 
-    def terms(self, tokens: float) -> dict[str, float] | None:
+    def terms(self, tokens: float, micro_batches: int) -> dict[str, float] | None:
         """Return this rank's part of the other terms of the loss; None without terms, under CUDA graphs, or for an unknown divisor."""
         args, place = get_args(), self.session.place
         if not (args.num_experts or getattr(args, "mtp_num_layers", None)) or are_captured():
@@ -211,7 +229,7 @@ class EndedStep:
         data, context = place["dp_size"], place["cp_size"]
         balanced = data if IS_SCALED else data * context
         ranks = {AUXILIARY: balanced, Z_LOSS: balanced, PREDICTION: data * context}
-        divisor: float = num_micro_batches()
+        divisor: float = micro_batches
         if args.calculate_per_token_loss:
             if ranks[PREDICTION] > 1 or place["pp_size"] > 1 or not tokens:
                 return None
@@ -222,7 +240,7 @@ class EndedStep:
         return {name: term / divisor / ranks[name] for name, term in here.items()}
 
 
-def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
+def to_host(session: TorchSession) -> tuple[dict[str, Tensor | float], dict[str, Array]]:
     """Transfer all device numbers and vectors of the step to the host at once."""
     current, attempt = session.current, session.current.attempt
     named: dict[str, Tensor | float] = {f"loss {index}": loss for index, (loss, _) in enumerate(attempt.losses)}
@@ -241,8 +259,8 @@ def to_host(session: TorchSession) -> tuple[dict[str, float], dict[str, Array]]:
     vectors |= {f"{BUFFER}{name}": buffer for name, buffer in current.buffers.items()}
     for chunk, batches in attempt.micro_batches.items():
         vectors |= {f"{WEIGHTS} {chunk} {number}": batch.weights for number, batch in enumerate(batches) if batch.weights is not None}
-    on_host = fetched(named | vectors)
-    return {key: float(on_host[key][0]) for key in named}, {key: on_host[key] for key in vectors}
+    on_host = fetched(vectors | {key: value for key, value in named.items() if isinstance(value, torch.Tensor)})
+    return named | {key: on_host[key] for key in named if key in on_host}, {key: in_fp64(on_host[key]) for key in vectors}
 
 
 def of_tokens(session: TorchSession) -> dict[str, Tensor]:

@@ -11,14 +11,13 @@ ranks and divides it by the micro-batches. :func:`objective` sees the result of 
 """
 
 import functools
-import inspect
 import time
 from collections.abc import Callable, Sequence
 
 import torch
 
 from align_hooks.hooking.guard import guarded
-from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound
 from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.state import BUFFER
@@ -28,17 +27,19 @@ from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Optimizer, Scheduler, Tensor
+from align_hooks.torch_side.optimizer import leaf_optimizers
 from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.sequence_sums import joined, seen_sums
 from align_hooks.torch_side.session import CurrentStep, TorchSession
 
+NOTHING: state.States = {}
 SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    call = inspect.signature(wrapped).bind(*args, **kwargs)
+    call = bound(wrapped, args, kwargs)
     given = call.arguments
     try:
         open_step(session, lambda: get_args().curr_iteration, given.get("optimizer"), given.get("opt_param_scheduler"))
@@ -56,7 +57,6 @@ def open_step(session: TorchSession, number: Callable[[], int], optimizer: Optim
     with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
         session.step = number()  # first, for replays need it
     with session.recording.isolate_failures("the state that the step starts from"):
-        session.current = CurrentStep()
         keep_state(session, optimizer, schedule)
     activations.begin(session)
     session.current.started = time.perf_counter()
@@ -75,14 +75,15 @@ def listening(session: TorchSession, forward_step_func: Function) -> Function:
 
 
 def keep_state(session: TorchSession, optimizer: Optimizer, schedule: Scheduler) -> None:
-    """Read the state at the step's start."""
+    """Read the state at the step's start; that of torch's generators before its first forward pass."""
     if not session.recording.is_on:
         return
-    session.current.random = session.recording.best_effort("the random states", state.generators, {})
     with bypass_device_rewriting(session):
+        session.current.random = session.recording.best_effort("the random states", state.PYTHON_AND_NUMPY.read, {})
         if session.buffers is None:
             session.buffers, session.scaled = state.buffers_of(session.chunks), state.scaled_modules(session.chunks)
-        session.current.state.update(state.at_step(optimizer, schedule))
+            session.leaves = leaf_optimizers(optimizer) if optimizer is not None else []
+        session.current.state = state.at_step(session.leaves, schedule)
         session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
         for path, module in session.scaled:
             for name, held in state.scalings(path, module).items():
@@ -95,7 +96,9 @@ def keep_state(session: TorchSession, optimizer: Optimizer, schedule: Scheduler)
 def forward_step(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Read the random states, call the script's ``forward_step``, and wrap the returned loss function to read its results."""
     if session.step is not None and session.recording.is_on:
-        session.current.attempt.random.append(session.recording.best_effort("the random states", state.generators_at_micro_batch, {}))
+        with bypass_device_rewriting(session):
+            states = session.recording.best_effort("the random states", state.generators_at_micro_batch, NOTHING)
+        session.current.attempt.random.append(states)
     session.under_way = []
     try:
         output, loss_function = wrapped(*args, **kwargs)
@@ -188,4 +191,5 @@ def record(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     with bypass_device_rewriting(session):
         with session.recording.isolate_failures("the numbers of the step"):
             numbers, vectors = to_host(session)
-        record_step(session, EndedStep(session, step, numbers, vectors, skipped, seconds), functools.partial(optimizer_state, session))
+        ended = EndedStep(session, step, numbers, vectors, skipped, seconds, session.current)
+        record_step(session, ended, functools.partial(optimizer_state, session))
