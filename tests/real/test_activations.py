@@ -10,7 +10,7 @@ from align_hooks.comparison.distances import activations
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.stage_result import Status
 from align_hooks.names.points import GRADIENT
-from align_hooks.record.read.activations import column_signs, measured, row_signs
+from align_hooks.record.read.activations import column_signs, measured, places, row_signs
 from chosen import slow_but
 from real import frameworks
 from real.frameworks import Train
@@ -40,16 +40,29 @@ def test_both_frameworks_put_out_the_same_at_every_point(reference: Path, candid
 @pytest.mark.parametrize("odd", [(), (np.nan,), (np.inf,), (-np.inf, np.nan)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("width", [40, 300_000])
-def test_torch_takes_the_numbers_of_the_reference(odd: tuple[float, ...], dtype: str, width: int) -> None:
+@pytest.mark.parametrize("ordered", [False, True])
+def test_torch_takes_the_numbers_of_the_reference(odd: tuple[float, ...], dtype: str, width: int, ordered: bool) -> None:
+    """Values of one shape are measured together, large ones and odd ones alone, and those of other shapes beside them."""
     torch = pytest.importorskip("torch")
-    from align_hooks.torch_side.arrays import numbers_of
+    from align_hooks.torch_side.activation_numbers import ActivationNumbers
+    from align_hooks.torch_side.probe_recorder import columns_on, rows_on
 
-    value = np.random.default_rng(7).standard_normal((3, width)).astype(np.float32)
-    value[1, : len(odd)] = odd
-    tensor = torch.from_numpy(value).to(getattr(torch, dtype))
-    signs = row_signs(None, 3), column_signs((0, width))
-    taken = numbers_of(tensor, *map(torch.from_numpy, signs))
-    np.testing.assert_allclose(taken.numpy(), measured(tensor.float().numpy(), *signs), rtol=1e-12, atol=1e-8)
+    made, random, values = ActivationNumbers(), np.random.default_rng(7), {}
+    for number, tokens in enumerate((3, 3, 5, 3, 0)):
+        value = random.standard_normal((tokens, width)).astype(np.float32)
+        if number and tokens:  # only some are odd
+            value[1, : len(odd)] = odd
+        values[f"value {number}", 0] = torch.from_numpy(value).to(getattr(torch, dtype))
+    for key, tensor in values.items():
+        tokens = len(tensor)
+        rows = rows_on(tensor.device, range(2), ((0, tokens),), 8)[:, :tokens] if ordered else None
+        made.add(key, tensor, rows, columns_on(tensor.device, (0, width)))
+    keys, taken = made.taken()
+    assert list(made.seen) == list(values) and sorted(keys) == sorted(values)
+    for key, numbers in zip(keys, taken.numpy(), strict=True):
+        tokens = len(values[key])
+        signs = row_signs(places(range(2), np.arange(tokens), 8)[:tokens] if ordered else None, tokens)
+        np.testing.assert_allclose(numbers, measured(values[key].float().numpy(), signs, column_signs((0, width))), rtol=1e-12, atol=1e-8)
 
 
 def test_sums_are_those_of_the_whole_tensors(reference: Path) -> None:

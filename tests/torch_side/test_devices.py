@@ -19,6 +19,7 @@ from align_hooks.process.ranks import Launch  # noqa: E402
 from align_hooks.record.format.token_digest import digest, text  # noqa: E402
 from align_hooks.settings import Settings  # noqa: E402
 from align_hooks.torch_side import arrays, optimizer, probe_recorder, probes, routing  # noqa: E402
+from align_hooks.torch_side.activation_numbers import numbers_of  # noqa: E402
 from align_hooks.torch_side.hooks import norm as norm_hook  # noqa: E402
 from align_hooks.torch_side.hooks import step as step_hook  # noqa: E402
 from align_hooks.torch_side.norms import NormPlan  # noqa: E402
@@ -55,7 +56,7 @@ def planned(plan: Any, take: str, make: Make) -> object:
 def signed(make: Make) -> object:
     device = make(1).device
     rows = probe_recorder.rows_on(device, range(2, 4), ((0, 8), (24, 32)), 32)
-    return arrays.numbers_of(make(32, 96), rows, probe_recorder.columns_on(device, (0, 96)))
+    return numbers_of(make(1, 32, 96), rows, probe_recorder.columns_on(device, (0, 96)))
 
 
 def digested(make: Make) -> object:

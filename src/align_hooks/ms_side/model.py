@@ -158,9 +158,10 @@ class Parameters:
         """Map canonical names to squared sums, copies included; empty without other ranks."""
         return {} if self.single_rank else squared_sums((parameter, parameter.model) for parameter in self.state)
 
-    def weight_sketches(self) -> dict[str, list[float]]:
-        """Map canonical names to sketches, without other ranks' copies; a transfer each."""
-        return sketches((parameter, parameter.model) for parameter in self.state if parameter.counted)
+    def weight_sketches(self) -> Callable[[], dict[str, list[float]]]:
+        """Return what maps canonical names to sketches, without other ranks' copies; a transfer each, made now."""
+        made = sketches((parameter, parameter.model) for parameter in self.state if parameter.counted)
+        return lambda: made
 
     def load(self, read: Callable[[Fused], Array]) -> None:
         """Set every parameter from the array that ``read`` returns (fp32, native layout)."""

@@ -53,8 +53,8 @@ class RecordedParameters(Protocol):
     def weight_squares(self) -> Mapping[str, float]:
         """Return canonical name to squared sum, with copies; empty where there can be no copies."""
 
-    def weight_sketches(self) -> Mapping[str, Sequence[float]]:
-        """Return canonical name to sketch, without copies."""
+    def weight_sketches(self) -> Callable[[], Mapping[str, Sequence[float]]]:
+        """Return what maps canonical names to sketches, without copies, on the writing thread."""
 
     def wanted(self, *, trainable: bool = False) -> Mapping[str, tuple[int, ...]]:
         """Return canonical name to global shape of each tensor, or ``trainable`` tensor, with which this rank computes."""

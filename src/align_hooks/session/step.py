@@ -59,8 +59,8 @@ class Step(Protocol):
     def local_norms(self) -> LocalNorms | None:
         """Return the norms of the gradients."""
 
-    def gradient_sketches(self) -> Mapping[str, Sequence[float]] | None:
-        """Return signed sums of the gradients by canonical name, without copies."""
+    def gradient_sketches(self) -> Callable[[], Mapping[str, Sequence[float]]] | None:
+        """Return what makes signed sums of the gradients by canonical name, without copies, on the writing thread."""
 
     def row(self) -> Callable[[], Mapping[str, object]]:
         """Return what makes the row of scalars on the writing thread, while later steps train."""
@@ -94,7 +94,7 @@ def _record_selected(session: Session, step: int, produced: Step, moments: Calla
 
     _record(session, LOCAL_NORMS, step, "local norms", norms, write)
     sketches = produced.gradient_sketches
-    _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums))
+    _record(session, GRADIENT_SKETCHES, step, "sketches", sketches, lambda writer, sums: writer.sketches(GRADIENTS, step, sums()))
     record_state(session, step + 1, moments)
 
 
@@ -114,7 +114,7 @@ def record_state(session: Session, updates: int, moments: Callable[[], Moments])
     def weights() -> tuple[Mapping[str, Array], Mapping[str, object], Mapping[str, float]]:
         return parameters.weights(), session.model_config, parameters.weight_squares()
 
-    _record(session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches, lambda to, sums: to.sketches(WEIGHTS, updates, sums))
+    _record(session, WEIGHT_SKETCHES, updates, "sketches of the weights", sketches, lambda to, sums: to.sketches(WEIGHTS, updates, sums()))
     _record(session, WEIGHTS, updates, "weights", weights, lambda to, state: to.weights(updates, *state))
     _record(session, OPTIMIZER_STATE, updates, "the optimizer's state", moments, lambda to, state: to.optimizer_state(updates, *state))
 

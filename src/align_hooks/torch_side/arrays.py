@@ -9,11 +9,6 @@ import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
-from align_hooks.record.format.sketch import PROJECTIONS
-from align_hooks.record.read.activations import COUNT, LEAST, MOST, NOT_FINITE, NUMBERS, SQUARES, SUM, measured
-
-IN_CACHE, BLOCK = 1 << 18, 1 << 20
-"""Elements of a block on a host, 2 MB in fp64, and on an accelerator."""
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
@@ -58,38 +53,3 @@ def dtype_of(dtype: torch.dtype) -> str:
 def has_fp64(device: torch.device) -> bool:
     """Return whether a device computes in fp64; an NPU does not."""
     return device.type in ("cpu", "cuda")
-
-
-def numbers_of(value: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of :mod:`align_hooks.record.read.activations` of a value ``[tokens, columns]``, fp64, from the signs of rows and
-    columns: on the value's device without a transfer, or on the host where the device has no fp64."""
-    if not has_fp64(value.device):
-        return torch.from_numpy(measured(to_numpy(value), rows.cpu().numpy(), columns.cpu().numpy()))
-    tokens, width = value.shape
-    total = torch.zeros(NUMBERS, dtype=torch.float64, device=value.device)
-    total[COUNT], total[LEAST], total[MOST] = value.numel(), torch.inf, -torch.inf
-    height = max((IN_CACHE if value.device.type == "cpu" else BLOCK) // max(width, 1), 1)
-    of_columns = torch.nn.functional.pad(columns.double(), (0, 1), value=1.0)  # the last column makes the sum
-    for start in range(0, tokens, height):
-        part = value[start : start + height]
-        least, most, others = extremes(part)
-        total[NOT_FINITE] += others
-        total[LEAST], total[MOST] = torch.minimum(total[LEAST], least), torch.maximum(total[MOST], most)
-        block = part.double()
-        flat = block.reshape(-1)
-        total[SQUARES] += torch.dot(flat, flat)  # in one pass
-        signed = block @ of_columns
-        total[SUM] += signed[:, -1].sum()
-        total[NUMBERS - PROJECTIONS :] += (signed[:, :-1] * rows[start : start + height].double()).sum(dim=0)
-    return total
-
-
-def extremes(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | int]:
-    """Return the smallest and the largest of a tensor's finite elements, fp64, and the number of the others."""
-    if part.device.type == "cpu" and part.numel():  # one pass where all are finite; asking a device would be a transfer
-        least, most = torch.aminmax(part)
-        if torch.isfinite(least) and torch.isfinite(most):  # NaN is both the smallest and the largest
-            return least.double(), most.double(), 0
-    finite = torch.isfinite(part)
-    least, most = torch.where(finite, part, torch.inf).amin(), torch.where(finite, part, -torch.inf).amax()
-    return least.double(), most.double(), (~finite).sum()

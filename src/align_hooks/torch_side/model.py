@@ -179,13 +179,13 @@ class Parameters:
         plain = (each for each in self.all if each.model.requires_grad and type(each.model.data) is torch.Tensor)
         return self.computed_plan.norms((parameter.whole, parameter.model) for parameter in plain)
 
-    def weight_sketches(self) -> dict[str, list[float]]:
-        """Map canonical names to sketches of the main parameters, without other ranks' copies; one transfer."""
+    def weight_sketches(self) -> Callable[[], dict[str, list[float]]]:
+        """Return what maps canonical names to sketches of the main parameters, without other ranks' copies; one transfer, made now."""
         pairs = [(parameter.fused, main) for parameter, main in self.updated if parameter.counted]
         norms, signed = self.weight_plan.norms(pairs), self.weight_sketch_plan.sketches(pairs)
         numbers = on_host(torch.cat([norms.numbers.to(signed.numbers.dtype), signed.numbers]))
         of_norms, sums = np.split(numbers, [len(norms.numbers)])
-        return signed.named(sums, norms.named(norms.squares(of_norms)))
+        return lambda: signed.named(sums, norms.named(norms.squares(of_norms)))
 
     def gradients(self) -> list[tuple[Parameter, torch.Tensor]]:
         """Return every trained parameter's gradient, on the device; raise RefusedRun where a parameter has none."""

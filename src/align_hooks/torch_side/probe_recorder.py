@@ -25,17 +25,18 @@ from align_hooks.names.points import GRADIENT
 from align_hooks.process.streams import say
 from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.format.sequence import Slices, part_of, positions_of
-from align_hooks.record.format.sketch import PROJECTIONS
 from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
-from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
-from align_hooks.torch_side.arrays import fetched, in_fp64, numbers_of, on_device, to_numpy
+from align_hooks.torch_side.activation_numbers import ActivationNumbers
+from align_hooks.torch_side.arrays import fetched, in_fp64, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
+from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.run_arguments import get_args
+from align_hooks.torch_side.session import TorchSession
 
 
 def wanted(settings: Settings) -> Callable[[str], bool]:
@@ -47,11 +48,10 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
 class ProbeRecorder:
     """The probes and the recorded values of one step."""
 
-    session: Session
+    session: TorchSession
     place: Mapping[str, int]
     probe_points: Sequence[ProbePoint]
-    sums: dict[tuple[str, int], Tensor] = field(default_factory=dict)
-    """Device vectors of numbers by name and micro-batch."""
+    numbers: ActivationNumbers = field(default_factory=ActivationNumbers)
     tensors: dict[tuple[str, int], Array] = field(default_factory=dict)
     """Host arrays ``[rows, positions, columns]`` by name and micro-batch."""
     extents: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -83,8 +83,9 @@ class ProbeRecorder:
 
     def forget(self) -> None:
         """Drop the values of a pass that is repeated."""
-        for gathered in (self.sums, self.tensors, self.calls):
-            gathered.clear()
+        self.numbers = ActivationNumbers()
+        self.tensors.clear()
+        self.calls.clear()
 
     def _see(
         self, index: int, probe: ProbePoint, module: Module, args: Sequence[Tensor], kwargs: Mapping[str, Tensor], *results: Tensor
@@ -172,46 +173,48 @@ class ProbeRecorder:
                 self._record(probe, gradient.detach(), micro_batch, sizes, GRADIENT)
 
     def _record(self, probe: ProbePoint, tensor: Tensor, micro_batch: int, sizes: Sequence[int] | None, suffix: str) -> None:
-        for value, part in zip(probe.values, probe.split(tensor) if sizes is None else tensor.split(list(sizes)), strict=True):
-            if self.wanted(value.name):
-                name = value.name + suffix
-                self.sums[name, micro_batch] = self._numbers(value, part, micro_batch, free=sizes is not None)
-                if self.whole(value.name) and sizes is None:
-                    shaped = self._in_rows(value, part)
-                    self.tensors[name, micro_batch] = to_numpy(shaped).transpose(1, 0, 2)
+        with bypass_device_rewriting(self.session):
+            for value, part in zip(probe.values, probe.split(tensor) if sizes is None else tensor.split(list(sizes)), strict=True):
+                if self.wanted(value.name):
+                    name = value.name + suffix
+                    self._measure((name, micro_batch), value, part, free=sizes is not None)
+                    if self.whole(value.name) and sizes is None:
+                        shaped = self._in_rows(value, part)
+                        self.tensors[name, micro_batch] = to_numpy(shaped).transpose(1, 0, 2)
 
-    def _numbers(self, value: ProbeSlice, part: Tensor, micro_batch: int, *, free: bool) -> Tensor:
+    def _measure(self, key: tuple[str, int], value: ProbeSlice, part: Tensor, *, free: bool) -> None:
         columns = columns_on(part.device, value.columns)
         if free:
             self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": None, "counted": True}
-            return numbers_of(part, torch.ones((part.shape[0], PROJECTIONS), dtype=torch.int8, device=part.device), columns)
+            self.numbers.add(key, part, None, columns)
+            return
         args = get_args()
         shaped = self._in_rows(value, part)
         positions, of_rows = shaped.shape[:2]
         slices = slices_of(self.place, positions)
         counted = self.place["tp"] == 0 or value.columns != (0, value.width) or positions < rank_length(self.place)
         self.extents[value.name] = {"width": value.width, "columns": list(value.columns), "slices": slices, "counted": counted}
-        first = first_row(self.place, micro_batch, of_rows)
+        first = first_row(self.place, key[1], of_rows)
         where = tuple(map(tuple, slices or [[0, positions]]))
         rows = rows_on(part.device, range(first, first + of_rows), where, args.seq_length)
-        return numbers_of(shaped.reshape(-1, shaped.shape[2]), rows, columns)
+        self.numbers.add(key, shaped.reshape(-1, shaped.shape[2]), rows, columns)
 
     def made(self) -> StepActivations:
         """Return the values of the step, on the host: one transfer. Raises RefusedRun where no point was seen."""
         args = get_args()
-        if not self.sums and self.probe_points:
+        if not self.numbers.seen and self.probe_points:
             raise RefusedRun(f"{PREFIX}ACTIVATIONS: no point was seen in this step; a captured graph passes modules without Python")
-        device = next((vector.device for vector in self.sums.values()), None)
-        vectors = [vector.to(device) for vector in self.sums.values()]
+        keys, sums = self.numbers.taken() if self.numbers.seen else ([], torch.zeros(0))
         scale = {"scale": self.scale} if isinstance(self.scale, torch.Tensor) else {}
-        on_host = fetched(scale | ({"sums": torch.stack(vectors)} if vectors else {}))
+        on_host = fetched({"sums": sums, **scale})
         factor = 1.0 / float(on_host["scale"] if scale else self.scale)
-        if not vectors:  # a stage without any wanted point
+        if not keys:  # a stage without any wanted point
             return StepActivations({}, {}, {"length": args.seq_length, "scale": factor})
         by_name: dict[str, dict[int, Array]] = {}
-        for (name, micro_batch), row in zip(self.sums, in_fp64(on_host["sums"]).reshape(len(vectors), -1), strict=True):
-            by_name.setdefault(name, {})[micro_batch] = row
-        count = max(micro_batch for _, micro_batch in self.sums) + 1
+        of_key = dict(zip(keys, in_fp64(on_host["sums"]).reshape(len(keys), -1), strict=True))
+        for name, micro_batch in self.numbers.seen:
+            by_name.setdefault(name, {})[micro_batch] = of_key[name, micro_batch]
+        count = max(micro_batch for _, micro_batch in keys) + 1
         whole = {name: np.stack([rows[index] for index in range(count)]) for name, rows in by_name.items() if len(rows) == count}
         kept: dict[str, list[Array]] = {}
         for (name, _), array in sorted(self.tensors.items(), key=lambda item: item[0]):
@@ -248,15 +251,17 @@ class ProbeRecorder:
 
 @functools.cache
 def columns_on(device: torch.device, columns: tuple[int, int]) -> Tensor:
-    """Return the signs of columns on a device, made once a run."""
-    return on_device(torch.from_numpy(column_signs(columns)), device)
+    """Return the signs of columns on a device, ``[PROJECTIONS, width]``, made once a run."""
+    return on_device(torch.from_numpy(np.ascontiguousarray(column_signs(columns).T)), device)
 
 
 @functools.cache
 def rows_on(device: torch.device, rows: range, slices: tuple[tuple[int, ...], ...], length: int) -> Tensor:
-    """Return the signs of the tokens of rows at positions on a device, made once a run: 16 bytes a token of a step on this rank."""
+    """Return the signs of the tokens of rows at positions on a device, ``[PROJECTIONS + 1, tokens]``, the last +1, made once a run:
+    17 bytes a token of a step on this rank."""
     where = positions_of([list(bounds) for bounds in slices])
-    return on_device(torch.from_numpy(row_signs(places(rows, where, length))), device)
+    signs = row_signs(places(rows, where, length))
+    return on_device(torch.from_numpy(np.vstack([signs.T, np.ones_like(signs[:, 0])])), device)
 
 
 def in_rows(part: Tensor, value: ProbeSlice, rows: int) -> Tensor:

@@ -94,9 +94,10 @@ class EndedStep:
         parts = {name for parameter in parameters for name in parameter.fused.cut}
         return LocalNorms(self.session.settings.choice(POINT), self.squared, self.squared if prints else (), parts, self.framework_norms())
 
-    def gradient_sketches(self) -> dict[str, list[float]] | None:
-        """Return the capturing Cell's sketches."""
-        return None if self.session.reducer is None else self.session.reducer.gradient_sketches()
+    def gradient_sketches(self) -> Callable[[], dict[str, list[float]]] | None:
+        """Return the capturing Cell's sketches, read already."""
+        made = None if self.session.reducer is None else self.session.reducer.gradient_sketches()
+        return None if made is None else lambda: made
 
     def framework_norms(self) -> list[dict[str, float]]:
         """Return the training cell's global norm, where it is of the gradients whose norms are recorded."""

@@ -94,9 +94,10 @@ class PynativeStep:
         norm = self.current.norm
         return [] if norm is None else [{"norm": self.numbers[NORM], "first": 0, "ranks": self.session.launch.world_size}]
 
-    def gradient_sketches(self) -> dict[str, list[float]] | None:
-        """Return the sketches of the gradients."""
-        return self.current.sketches
+    def gradient_sketches(self) -> Callable[[], dict[str, list[float]]] | None:
+        """Return the sketches of the gradients, read already."""
+        made = self.current.sketches
+        return None if made is None else lambda: made
 
     @cached_property
     def numbers(self) -> dict[str, float]:

@@ -61,7 +61,8 @@ def measured(value: Array, rows: NDArray[np.int8], columns: NDArray[np.int8]) ->
     numbers[MOST] = wide[finite].max() if finite.any() else -np.inf
     with np.errstate(invalid="ignore", over="ignore"):
         numbers[SUM], numbers[SQUARES] = wide.sum(), np.square(wide).sum()
-        numbers[NUMBERS - PROJECTIONS :] = ((wide @ columns.astype(np.float64)) * rows).sum(axis=0)
+        # tokens are added up first: products of two tall matrices take twice the time
+        numbers[NUMBERS - PROJECTIONS :] = ((rows.T.astype(np.float64) @ wide) * columns.T).sum(axis=1)
     return numbers
 
 

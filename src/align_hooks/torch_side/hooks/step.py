@@ -126,10 +126,13 @@ class EndedStep:
             norms.append({"norm": norm, "first": theirs.first, "ranks": theirs.ranks, "same": same * same, "exact": exact})
         return norms
 
-    def gradient_sketches(self) -> Mapping[str, list[float]]:
-        """Return the sketches that the gradients hook computed."""
-        sketches = self.current.sketches
-        return {} if sketches is None else sketches.named(self.vectors[SKETCHES], self.named_squares())
+    def gradient_sketches(self) -> Callable[[], Mapping[str, list[float]]] | None:
+        """Return what names the sketches that the gradients hook computed."""
+        sketches, norms = self.current.sketches, self.current.norms
+        if sketches is None or norms is None:
+            return None
+        sums, squares = self.vectors[SKETCHES], self.squares
+        return lambda: sketches.named(sums, norms.named(squares))
 
     @functools.cached_property
     def losses(self) -> list[MicroBatchLoss]:

@@ -1,0 +1,116 @@
+"""The numbers of a step's activations (:mod:`align_hooks.record.read.activations`), of small values many at a time.
+
+A small value costs the calls of operators, not their arithmetic. So a copy of it waits for others of its shape, and all are measured by
+the calls of one. A large value is measured where it is, in blocks that stay in a cache. A value crosses to the host only where the device
+has no fp64, and nothing waits for a device.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+
+from align_hooks.record.format.sketch import PROJECTIONS
+from align_hooks.record.read.activations import LEAST, MOST, NUMBERS, measured, row_signs
+from align_hooks.torch_side.arrays import has_fp64, to_numpy
+from align_hooks.torch_side.objects import Tensor
+
+IN_CACHE, BLOCK = 1 << 18, 1 << 20
+"""Elements that are measured at a time on a host, 2 MB in fp64, and on an accelerator."""
+Key: TypeAlias = tuple[str, int]
+"""The name of a value and its micro-batch."""
+
+
+@dataclass
+class AlikeValues:
+    """Copies of values of one shape and type, with tokens and columns of one place."""
+
+    rows: Tensor | None
+    columns: Tensor
+    keys: list[Key] = field(default_factory=list)
+    copies: list[Tensor] = field(default_factory=list)
+
+
+@dataclass
+class ActivationNumbers:
+    """The numbers of the values of one step, on their device."""
+
+    seen: dict[Key, None] = field(default_factory=dict)
+    """The values in the order in which they were seen."""
+    waiting: dict[object, AlikeValues] = field(default_factory=dict)
+    made: list[tuple[list[Key], Tensor]] = field(default_factory=list)
+    """Values, and their numbers ``[values, NUMBERS]``, fp64."""
+
+    def add(self, key: Key, value: Tensor, rows: Tensor | None, columns: Tensor) -> None:
+        """Measure a value ``[tokens, width]``, at once or later.
+
+        ``rows`` are the signs of its tokens, int8 ``[PROJECTIONS + 1, tokens]``, the last all +1; None where every sign is +1.
+        ``columns`` are those of its columns, int8 ``[PROJECTIONS, width]``."""
+        self.seen[key] = None
+        if not has_fp64(value.device):
+            signs = row_signs(None, len(value)) if rows is None else rows[:-1].T.cpu().numpy()
+            self.made.append(([key], torch.from_numpy(measured(to_numpy(value), signs, columns.T.cpu().numpy()))[None]))
+            return
+        most = IN_CACHE if value.is_cpu else BLOCK
+        if 2 * value.numel() > most:
+            self.made.append(([key], numbers_of(value[None], rows, columns)))
+            return
+        kind = value.shape, value.dtype, id(rows), id(columns)
+        alike = self.waiting.get(kind)
+        if alike is None:
+            alike = self.waiting[kind] = AlikeValues(rows, columns)
+        alike.keys.append(key)
+        alike.copies.append(value.clone())
+        if len(alike.copies) * value.numel() >= most:
+            self._measure(self.waiting.pop(kind))
+
+    def _measure(self, alike: AlikeValues) -> None:
+        self.made.append((alike.keys, numbers_of(torch.stack(alike.copies), alike.rows, alike.columns)))
+
+    def taken(self) -> tuple[list[Key], Tensor]:
+        """Return all values and their numbers ``[values, NUMBERS]``; there must be some."""
+        while self.waiting:
+            self._measure(self.waiting.popitem()[1])
+        keys, parts = zip(*self.made, strict=True)
+        return [key for of_part in keys for key in of_part], torch.cat([part.to(parts[0].device) for part in parts])
+
+
+def numbers_of(values: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
+    """Return the numbers of values ``[values, tokens, width]``, fp64 ``[values, NUMBERS]``; signs are those of
+    :meth:`ActivationNumbers.add`."""
+    count, tokens, width = values.shape
+    of_block = max((IN_CACHE if values.is_cpu else BLOCK) // max(count * width, 1), 1)
+    starts = range(0, tokens if width else 0, of_block)
+    cuts = [slice(start, start + of_block) for start in starts]
+    wide = columns.double()
+    parts = [_of_block(values[:, cut], rows if rows is None else rows[:, cut].double(), wide) for cut in cuts]
+    if len(parts) == 1:
+        return parts[0]
+    of_none = values.new_tensor([0, 0, torch.inf, -torch.inf] + [0] * (NUMBERS - 4), dtype=torch.float64).expand(count, -1)
+    stacked = torch.stack([of_none, *parts])
+    total = stacked.sum(dim=0)
+    total[:, LEAST], total[:, MOST] = stacked[:, :, LEAST].amin(dim=0), stacked[:, :, MOST].amax(dim=0)
+    return total
+
+
+def _of_block(values: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
+    least, most, others = extremes(values.flatten(1))
+    wide = values.double()
+    flat = wide.flatten(1)
+    # tokens are added up first: the products of two tall matrices take twice the time
+    by_column = wide.sum(dim=1, keepdim=True) if rows is None else rows @ wide
+    signed = (by_column[:, :PROJECTIONS] * columns).sum(dim=2)
+    size = torch.full_like(least, flat.shape[1])
+    squares = torch.dot(flat[0], flat[0])[None] if len(flat) == 1 else torch.linalg.vecdot(flat, flat)  # the first in one pass
+    return torch.cat([torch.stack([size, others, least, most, by_column[:, -1].sum(dim=1), squares], dim=1), signed], dim=1)
+
+
+def extremes(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the smallest and the largest finite element of each row, and the number of the others, fp64 ``[rows]``."""
+    if flat.is_cpu:  # no masks where all are finite; asking a device would be a transfer
+        least, most = flat.amin(dim=1), flat.amax(dim=1)  # both at once, by rows, take ten times as long
+        if torch.isfinite(least).all() and torch.isfinite(most).all():  # NaN is both the smallest and the largest
+            return least.double(), most.double(), torch.zeros_like(least, dtype=torch.float64)
+    finite = torch.isfinite(flat)
+    least, most = torch.where(finite, flat, torch.inf).amin(dim=1), torch.where(finite, flat, -torch.inf).amax(dim=1)
+    return least.double(), most.double(), (~finite).sum(dim=1).double()
