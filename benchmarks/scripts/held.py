@@ -7,6 +7,7 @@ functions of other tools here: what they cost is theirs.
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import time
@@ -19,20 +20,15 @@ from megatron.training import get_args
 
 HELD: dict[int, float] = defaultdict(float)
 """Step to seconds."""
-inside = False
+inside: list[float] = []
+"""Of each function under way that is a tool's the seconds in which it waited for the framework's."""
 
 
 def past(owner: object, *names: str) -> None:
     """Let functions of another tool go past a rehearsal's replacements, and time them."""
     for name in names:
-        setattr(owner, name, without_mode(getattr(owner, name)))
-    timed(owner, *names)
-
-
-def timed(owner: object, *names: str) -> None:
-    """Add the time that functions take to their step's; of one that calls another, once."""
-    for name in names if "TIMED" in os.environ else ():
-        setattr(owner, name, around(getattr(owner, name)))
+        original = without_mode(getattr(owner, name))
+        setattr(owner, name, ours(original) if "TIMED" in os.environ else original)
 
 
 def without_mode(original: Any) -> Any:
@@ -45,19 +41,37 @@ def without_mode(original: Any) -> Any:
     return called
 
 
-def around(original: Any) -> Any:
-    """The function, timed."""
+def ours(original: Any) -> Any:
+    """A tool's function, whose time is its step's, without that of :func:`theirs` inside."""
 
+    @functools.wraps(original)
     def called(*args: Any, **kwargs: Any) -> Any:
-        global inside
-        if inside:
-            return original(*args, **kwargs)
-        inside, begun = True, time.perf_counter()
+        inside.append(0.0)
+        begun = time.perf_counter()
         try:
             return original(*args, **kwargs)
         finally:
-            inside = False
-            HELD[get_args().curr_iteration] += time.perf_counter() - begun
+            taken = time.perf_counter() - begun
+            HELD[getattr(get_args(), "curr_iteration", -1)] += taken - inside.pop()  # -1 while the model is built
+            if inside:
+                inside[-1] += taken
+
+    return called
+
+
+@functools.cache  # one and the same of one function, as whoever looks up its signature once expects
+def theirs(original: Any) -> Any:
+    """The framework's function that a tool calls."""
+
+    @functools.wraps(original, assigned=())
+    def called(*args: Any, **kwargs: Any) -> Any:
+        begun = time.perf_counter()
+        inside.append(0.0)  # what a tool does deeper inside is its own
+        try:
+            return original(*args, **kwargs)
+        finally:
+            inside.pop()
+            inside[-1] += time.perf_counter() - begun
 
     return called
 
