@@ -16,6 +16,7 @@ from align_hooks.comparison.data.token_losses import (
     by_document,
     compared,
     finding,
+    half_type,
     logarithm,
     owners,
     pattern,
@@ -163,6 +164,25 @@ def test_rows_stand_in_the_order_micro_batch_rank_row() -> None:
 )
 def test_the_pattern_of_wrong_rows(wrong: list[int], reference: Any, candidate: Any, found: Wrong) -> None:
     assert pattern(np.array(wrong, bool), (of(reference), of(candidate))) == found
+
+
+def in_type(losses: NDArray[np.float32], kind: str) -> NDArray[np.float32]:
+    bits = losses.view(np.uint32) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32) if kind == "bfloat16" else losses.astype(np.float16).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_losses_of_a_half_type_on_one_side_are_told(kind: str) -> None:
+    half = in_type(LOSSES, kind)
+    assert half_type((LOSSES, half)) == (Side.CANDIDATE, kind) and half_type((half, LOSSES)) == (Side.REFERENCE, kind)
+    masked = half.copy()
+    masked[:, ::2] = 0  # of tokens that do not count
+    assert half_type((LOSSES, masked)) == (Side.CANDIDATE, kind)
+    one_wide = half.copy()
+    one_wide[1, 1] = LOSSES[1, 1]
+    odd = np.full_like(half, np.inf)
+    for pair in ((LOSSES, LOSSES), (half, half), (LOSSES, one_wide), (LOSSES[:, :3], half[:, :3]), (LOSSES, odd), (LOSSES, 0 * half)):
+        assert half_type(pair) is None
 
 
 def on_ranks(tp: int) -> Any:

@@ -29,6 +29,8 @@ BEGINNING = 2
 """First tokens of a row: the second one attends to the first."""
 EVEN = 1e-2
 """How far the tokens' differences may be spread, of their mean, where one number is added to all."""
+TELLING = 16
+"""Fewest losses whose numbers tell a type: of fp32 one in 65,000 is a number of bf16."""
 SHOWN = 5
 """Rows that are listed."""
 Losses: TypeAlias = tuple[Array, Array]
@@ -71,10 +73,14 @@ class LossDivergence:
     """Part of the rows whose first tokens agree."""
     documents: Message | None = None
     """How many documents differ, and which first; None without the same several documents on both sides."""
+    half: tuple[Side, str] | None = None
+    """The side whose losses are all numbers of a half type, and the type; None of neither or both."""
 
     def words(self, runs: Sequence[Run]) -> Words | None:
         """Return all but the positions in words; None where there is no pattern. ``runs``: reference and candidate."""
         parts = [words for words in (self.rows.words, self.documents) if words is not None]
+        if self.half is not None:
+            parts.append(message("token_losses.in_half", side=self.half[0], type=self.half[1]))
         if self.shift is not None and (summed := logarithm(self.shift, runs)):
             parts.append(message("token_losses.shifted_by_logarithm", shift=self.shift, side=summed[0], ranks=summed[1]))
         elif self.shift is not None:
@@ -102,6 +108,26 @@ def divergence(losses: Losses, batches: Sequence[Batch], step: int, limit: float
     if np.argmax(columns) > EARLY * columns.size or columns.mean() < MANY:
         return replace(found, rows=some(wrong), shift=shift(losses, limit))
     return replace(found, rows=pattern(wrong, batches), shift=shift(losses, limit), later=later)
+
+
+def half_type(losses: Losses) -> tuple[Side, str] | None:
+    """Return the side on which all losses are numbers of a half type, as a cross entropy in that type makes them, and the type.
+
+    Limits of a half type allow its rounding of a loss, which has no rounding of its own elsewhere."""
+    ours, theirs = map(_half_type, losses)
+    if (ours is None) == (theirs is None):
+        return None
+    return (Side.REFERENCE, ours) if ours is not None else (Side.CANDIDATE, str(theirs))
+
+
+def _half_type(losses: Array) -> str | None:
+    known = losses[(losses != 0) & np.isfinite(losses)].astype(np.float32)
+    if known.size < TELLING:
+        return None
+    if not (known.view(np.uint32) & 0xFFFF).any():
+        return "bfloat16"
+    with np.errstate(over="ignore"):
+        return "float16" if np.array_equal(known.astype(np.float16), known) else None
 
 
 def by_document(losses: Losses, batches: Sequence[Batch], limit: float) -> Message | None:
@@ -174,6 +200,12 @@ def finding(losses: Losses, step: int, limit: float) -> Finding:
         subject = message(f"token_losses.{where.name.lower()}", what=subject, **position)
     ours, theirs = (message("token_losses.mean", mean=mean) if math.isfinite(mean) else math.nan for mean in means(losses))
     return Finding(subject, ours, theirs, error, limit, step=step, quantity=Metric.TOKEN_LOSSES)
+
+
+def finding_of_type(half: tuple[Side, str], step: int) -> Finding:
+    """Return the difference of the types in which both sides made their losses, from :func:`half_type`."""
+    ours, theirs = (half[1] if side is half[0] else message("token_losses.no_half") for side in (Side.REFERENCE, Side.CANDIDATE))
+    return Finding(message("token_losses.type", step=when(step)), ours, theirs, step=step, quantity=Metric.TOKEN_LOSSES)
 
 
 def mean(losses: Losses, step: int, limit: float) -> Finding:

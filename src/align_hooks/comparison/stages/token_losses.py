@@ -42,6 +42,11 @@ def token_losses(context: ComparisonContext) -> StageResult:
             continue
         limit = context.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
         together = tokens.finding(losses, step, limit)
+        if not by_step and (half := tokens.half_type(losses)) is not None:
+            divergence = tokens.LossDivergence(step, half=half)
+            by_step[step] = (tokens.finding_of_type(half, step), together)
+            sizes.append(losses[0].size - outside)
+            break
         mean = tokens.mean(losses, step, context.noise.limit("losses", step, "loss", pair.limits.loss))
         if together.limit_ratio > 1 and divergence.step is None:
             divergence = tokens.divergence(losses, batches, step, limit, later=bool(by_step))

@@ -71,6 +71,12 @@ def across_documents(fault: Fault) -> bool:
     return fault.seen.divergence.rows.rows is AffectedRows.DOCUMENTS and not fault.is_at(*ROTATED)
 
 
+@Hypothesis("loss_type", FORWARD, source="Modalities pull request 464").by(Grounds.PATTERN)
+def loss_type(fault: Fault) -> bool:
+    """All losses of one side are numbers of a half type, and the other's are not."""
+    return fault.seen.divergence.half is not None
+
+
 @Hypothesis("softmax_sum", FORWARD, source="Megatron-LM issue 7452; zoo", outranks=("rank_alone", "stale_weights")).by(Grounds.TOKENS)
 def softmax_sum(fault: Fault) -> bool:
     """Every token is off by one number."""
