@@ -23,6 +23,11 @@ def fetched(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**tensors, **dict(zip(there, moved(list(there.values())), strict=True))} if there else dict(tensors)
 
 
+def number(tensor: torch.Tensor) -> float:
+    """Return the number of a host tensor of one element, without an operator of torch where numpy has its type."""
+    return float(tensor if tensor.dtype is torch.bfloat16 or tensor.requires_grad else tensor.numpy().item())
+
+
 def in_fp64(tensor: torch.Tensor) -> Array:
     """Return a flat copy of a host tensor in fp64."""
     held = tensor.detach().reshape(-1)

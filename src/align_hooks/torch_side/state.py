@@ -116,4 +116,4 @@ def _states() -> Iterator[tuple[str, torch.Tensor]]:
         if isinstance(state, torch.Generator):  # of a tracker that CUDA graphs can follow
             state = None if capturing else state.get_state()
         if isinstance(state, torch.Tensor):
-            yield name, state.cpu()
+            yield name, state if state.is_cpu else state.cpu()

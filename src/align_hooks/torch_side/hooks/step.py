@@ -23,7 +23,7 @@ from align_hooks.record.format.token_digest import digest as digest_of_tokens
 from align_hooks.record.read.batch import joined
 from align_hooks.record.write.step_files import StepActivations, StepBatch, StepChoices
 from align_hooks.session.step import LocalNorms
-from align_hooks.torch_side.arrays import fetched, in_fp64
+from align_hooks.torch_side.arrays import fetched, in_fp64, number
 from align_hooks.torch_side.micro_batch import DOCUMENTS
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.place import rank_slices
@@ -59,7 +59,7 @@ class EndedStep:
     @functools.cached_property
     def numbers(self) -> dict[str, float]:
         """Those that were fetched as numbers of Python, made where they are first asked for."""
-        return {key: float(value) for key, value in self.on_host.items()}
+        return {key: number(value) if isinstance(value, torch.Tensor) else value for key, value in self.on_host.items()}
 
     def of_kind(self, kind: str) -> dict[str, float]:
         """Return the numbers of a kind by name."""
