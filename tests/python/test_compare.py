@@ -183,6 +183,27 @@ def test_a_command_that_reads_no_run_starts_without_numpy(command: str) -> None:
     assert python(f"import sys, align_hooks.cli.{command}; print('numpy' in sys.modules)") == ["False"]
 
 
+MODULES = {"--help": 150, "env": 290, "check": 540, "show": 600, "compare": 800}
+"""Most modules that a command of two small files, or of two records that differ, loads: imports are nearly all of its time."""
+
+
+@pytest.mark.parametrize("command", MODULES)
+def test_a_command_loads_what_it_uses(command: str, here: Path) -> None:
+    launch = Path(__file__).parents[2] / "launch"
+    given = {"check": [launch / "llama.args", launch / "llama.yaml"], "show": [here / "reference"]}
+    given["compare"] = [here / "reference", here / "faulty"]
+    code = """
+        import contextlib, io, sys
+        from align_hooks.cli import main
+        sys.argv[0] = "align-hooks"
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            main()
+        print(len(sys.modules))
+    """
+    (count,) = python(code, command, *given.get(command, ()))
+    assert int(count) <= MODULES[command]
+
+
 @pytest.mark.parametrize(("package", "use", "extra"), [("jinja2", "made.write_html('x')", "html"), ("pandas", "made.to_frame()", "pandas")])
 @pytest.mark.slow
 def test_an_extra_that_is_missing_is_named(here: Path, package: str, use: str, extra: str) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from align_hooks.checklist.canonical_values import Hidden
 from align_hooks.checklist.fix import Fixed, fixed
@@ -23,7 +24,9 @@ from align_hooks.process.archive import is_archive
 from align_hooks.process.storage import is_address
 from align_hooks.record.batch_statistics import BatchStatistics, Decode, of_run
 from align_hooks.record.format.schema import Table
-from align_hooks.record.reader import Run, open_run
+
+if TYPE_CHECKING:  # a check of two files opens no record
+    from align_hooks.record.reader import Run
 
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 CORE = "megatron-core"
@@ -116,6 +119,8 @@ def open_side(side: str, environment: Mapping[str, str], progress: Progress) -> 
     progress(message("progress.reading", path=side))
     if not may_be_record(side):
         return read(side, environment), None
+    from align_hooks.record.reader import open_run
+
     run = open_run(side)
     return recorded(run.manifest, side), run
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
 from align_hooks.messages.progress import Progress, silent
 from align_hooks.record.format.layout import Array
-from align_hooks.record.read.batch import Batch
-from align_hooks.record.read.loss_weights import weights_of_tokens
-from align_hooks.record.reader import Run
+
+if TYPE_CHECKING:  # `check` of two files opens no record
+    from align_hooks.record.read.batch import Batch
+    from align_hooks.record.reader import Run
 
 Decode: TypeAlias = Callable[[Sequence[int]], str]
 """A tokenizer's decoding of ids to text."""
@@ -154,6 +155,8 @@ def of_run(
 
 def arrays_of(run: Run, batch: Batch) -> dict[str, Array]:
     """Return the arrays of a run's batch for its statistics."""
+    from align_hooks.record.read.loss_weights import weights_of_tokens
+
     weights = weights_of_tokens(batch, run.facts.training)
     return batch.arrays() | ({} if weights is None else {WEIGHTS: weights})
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from align_hooks.comparison.finding import Finding, Metric, Value, at_step, when
 from align_hooks.comparison.metrics.limits import SETTING
 from align_hooks.comparison.metrics.model_positions import place
-from align_hooks.comparison.stages.local_norms import local_norms
 from align_hooks.comparison.verdict import ComparisonResult, Curve
 from align_hooks.messages import Argument, Joined, Message, message, sentences
 from align_hooks.record.format.schema import Table
@@ -114,7 +113,7 @@ def curve_text(curve: Curve) -> Joined:
 
 def norms_plot(comparison: ComparisonResult) -> Table | None:
     """Return the plot of local norms of the first common step, in the model's order; None where none were compared."""
-    compared = next((result.findings for result in comparison.stages if result.stage is local_norms), ())
+    compared = next((result.findings for result in comparison.stages if result.name == "local norms"), ())
     norms = [finding for finding in compared if finding.name and finding.step is not None]
     if not norms:
         return None

@@ -10,7 +10,6 @@ from align_hooks.checklist.edits import Action, Edit, Form
 from align_hooks.checklist.judge import JudgedRow, RowOutcome
 from align_hooks.checklist.result import Checklist, CheckVerdict
 from align_hooks.comparison.finding import Finding
-from align_hooks.comparison.settings.recorded import can_be_given
 from align_hooks.comparison.verdict import ComparisonResult, Verdict
 from align_hooks.messages import Argument, Message, message, sentences, terms
 from align_hooks.report.blocks import Box, Code, DocumentBlock, Items, Medium, Paragraph, fact_text
@@ -38,6 +37,8 @@ def of_comparison(comparison: ComparisonResult, checklist: Checklist | None) -> 
 
 def can_be_changed(comparison: ComparisonResult, unequal: Sequence[Finding]) -> list[Finding]:
     """Return the differing settings that the candidate can change."""
+    from align_hooks.comparison.settings.recorded import can_be_given  # a page of two files needs no reader of records
+
     candidate = comparison.sides[-1:]
     return [finding for finding in unequal if all(can_be_given(finding.name, one.facts) for one in candidate)]
 

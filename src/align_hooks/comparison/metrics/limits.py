@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from align_hooks.record.format.schema import MatrixProducts
-from align_hooks.record.reader import Run
+
+if TYPE_CHECKING:  # pages of two files need no reader of records
+    from align_hooks.record.reader import Run
 
 
 @dataclass(frozen=True, slots=True)

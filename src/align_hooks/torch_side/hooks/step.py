@@ -79,9 +79,9 @@ class EndedStep:
     def micro_batches(self, chunk: int) -> list[dict[str, Array]]:
         """Return the arrays of each micro-batch of a model chunk; keep and print why some are missing."""
         parts = []
-        for number, batch in enumerate(self.current.attempt.micro_batches[chunk]):
+        for index, batch in enumerate(self.current.attempt.micro_batches[chunk]):
             loss = None if batch.loss is None else self.losses[batch.loss][0]
-            arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {number}"), loss)
+            arrays, unseen = batch.arrays(self.vectors.get(f"{WEIGHTS} {chunk} {index}"), loss)
             self.session.see_unseen(unseen)
             parts.append(arrays)
         return parts
