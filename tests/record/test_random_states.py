@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,22 @@ def test_a_reading_changes_with_what_would_be_drawn(moves: list[str]) -> None:
             assert [each[name] == read[one][name] for each in read] == [each[name] == drawn[one][name] for each in drawn]
 
 
-def test_another_generator_of_numpy_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.Philox, np.random.SFC64, np.random.MT19937])
+def test_every_generator_behind_numpy_is_read(kind: Any) -> None:
+    before = np.random.get_bit_generator()
+    kept = PythonAndNumpy()
+    first = kept.read()["numpy"]
+    try:
+        np.random.set_bit_generator(kind(3))
+        other = kept.read()["numpy"]
+        assert kept.read()["numpy"] == other != first
+        np.random.rand()
+        assert kept.read()["numpy"] not in (first, other)
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_a_numpy_without_a_way_to_its_generator_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("get_bit_generator", "no such name"):
         monkeypatch.delattr(np.random, name, raising=False)  # before numpy 1.24
         kept = PythonAndNumpy()

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeAlias
 
 from align_hooks.data_file import sections
@@ -23,7 +24,9 @@ Around: TypeAlias = Callable[[Function, Instance, Args, Kwargs], Result]
 
 def bound(wrapped: Function, args: Args, kwargs: Kwargs) -> inspect.BoundArguments:
     """Return a call's arguments by name; raises TypeError where the function does not take them."""
-    return _signature(getattr(wrapped, "__wrapped__", wrapped)).bind(*args, **kwargs)
+    function = getattr(wrapped, "__wrapped__", wrapped)
+    signature = _signature(function) if isinstance(function, FunctionType) else inspect.signature(function)
+    return signature.bind(*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=64)

@@ -35,7 +35,7 @@ def xxh3(content: bytes | memoryview | Array) -> str:
     return xxh3_of_pieces([content if isinstance(content, bytes | memoryview) else bytes_of(content)])
 
 
-def short(content: bytes | Array) -> int:
+def short(content: bytes | memoryview) -> int:
     """Return a digest of 64 bits."""
     return xxhash.xxh3_64_intdigest(content)
 

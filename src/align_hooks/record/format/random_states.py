@@ -11,6 +11,7 @@ import random
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ WORDS = 625
 
 def digest(state: bytes | Array) -> str:
     """Return the xxh3 digest of a generator's state, 16 hexadecimal digits: two different states have equal ones once in 2**64."""
-    return f"{digests.short(state):016x}"
+    return f"{digests.short(state if isinstance(state, bytes) else digests.bytes_of(state)):016x}"
 
 
 class PythonAndNumpy:
@@ -41,10 +42,11 @@ class PythonAndNumpy:
             version, words, gauss = self._state = state
             self._digests["python"] = digest(array("Q", words).tobytes() + repr((version, gauss)).encode())
         if (now := _words()) is None or now != self._words:
-            name, keys, position, has_normal, normal = np.random.get_state()  # 20 times as long as its words take
+            held: dict[str, Any] = np.random.get_state(legacy=False)  # takes 20 times as long as the words
             # one of two normal numbers is kept for the next call, which moves no word; it is kept by a draw of both, which does
-            self._words = None if has_normal else now
-            self._digests["numpy"] = digest(np.asarray(keys).tobytes() + repr((name, position, has_normal, normal)).encode())
+            self._words = None if held["has_gauss"] else now
+            words = held["state"].pop("key", b"")  # a text of an array may be a part of it
+            self._digests["numpy"] = digest(bytes(words) + repr(held).encode())
         return dict(self._digests)
 
 
