@@ -1,13 +1,10 @@
 """The record of one rank during training: which quantities are wanted, which were captured, and what an error ends."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TypeVar
 
 from align_hooks.errors import with_origin
@@ -97,13 +94,17 @@ class Recording:
             raise error
         self._stop(what, self.step, error)
 
-    def isolate_failures(self, what: str) -> IsolatedFailures:
-        """Return a context in which a failure of a capture ends recording, and not training, unless ``ON_ERROR=raise``.
+    @contextmanager
+    def isolate_failures(self, what: str) -> Iterator[None]:
+        """Run a capture so that its failure ends recording, and not training, unless ``ON_ERROR=raise``.
 
         The failure is reported at once, in the manifest, and by the exit code. The block must not call the framework's own code, whose
         exceptions belong to the script.
         """
-        return IsolatedFailures(self, what)
+        try:
+            yield
+        except Exception as error:
+            self.survive(what, error)
 
     @contextmanager
     def must_succeed(self, kinds: type[Exception] = Exception) -> Iterator[None]:
@@ -132,21 +133,3 @@ class Recording:
             self.given_up.add(what)
             say(f"align_hooks: rank {self.launch.rank} goes on without {what}: {type(error).__name__}: {error}", sys.stderr)
             return otherwise
-
-
-class IsolatedFailures:
-    """The context of :meth:`Recording.isolate_failures`; a class, since every step enters ten, and a generator takes twice as long."""
-
-    __slots__ = ("_recording", "_what")
-
-    def __init__(self, recording: Recording, what: str) -> None:
-        self._recording, self._what = recording, what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if isinstance(error, Exception):
-            self._recording.survive(self._what, error)
-            return True
-        return False

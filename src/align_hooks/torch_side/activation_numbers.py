@@ -22,22 +22,13 @@ Key: TypeAlias = tuple[str, int]
 
 
 @dataclass
-class AlikeValues:
-    """Copies of values of one shape and type, with tokens and columns of one place."""
-
-    rows: Tensor | None
-    columns: Tensor
-    keys: list[Key] = field(default_factory=list)
-    copies: list[Tensor] = field(default_factory=list)
-
-
-@dataclass
 class ActivationNumbers:
     """The numbers of the values of one step, on their device."""
 
     seen: dict[Key, None] = field(default_factory=dict)
     """The values in the order in which they were seen."""
-    waiting: dict[object, AlikeValues] = field(default_factory=dict)
+    waiting: dict[object, list[tuple[Key, Tensor, Tensor | None, Tensor]]] = field(default_factory=dict)
+    """Values of one shape, type and place that wait, copied, with their signs."""
     made: list[tuple[list[Key], Tensor]] = field(default_factory=list)
     """Values, and their numbers ``[values, NUMBERS]``, fp64."""
 
@@ -56,21 +47,19 @@ class ActivationNumbers:
             self.made.append(([key], numbers_of(value[None], rows, columns)))
             return
         kind = value.shape, value.dtype, id(rows), id(columns)
-        alike = self.waiting.get(kind)
-        if alike is None:
-            alike = self.waiting[kind] = AlikeValues(rows, columns)
-        alike.keys.append(key)
-        alike.copies.append(value.clone())
-        if len(alike.copies) * value.numel() >= most:
-            self._measure(self.waiting.pop(kind))
+        alike = self.waiting.setdefault(kind, [])
+        alike.append((key, value.clone(), rows, columns))
+        if len(alike) * value.numel() >= most:
+            self._measure(kind)
 
-    def _measure(self, alike: AlikeValues) -> None:
-        self.made.append((alike.keys, numbers_of(torch.stack(alike.copies), alike.rows, alike.columns)))
+    def _measure(self, kind: object) -> None:
+        keys, copies, rows, columns = zip(*self.waiting.pop(kind), strict=True)
+        self.made.append((list(keys), numbers_of(torch.stack(copies), rows[0], columns[0])))
 
     def taken(self) -> tuple[list[Key], Tensor]:
         """Return all values and their numbers ``[values, NUMBERS]``; there must be some."""
-        while self.waiting:
-            self._measure(self.waiting.popitem()[1])
+        for kind in list(self.waiting):
+            self._measure(kind)
         keys, parts = zip(*self.made, strict=True)
         return [key for of_part in keys for key in of_part], torch.cat([part.to(parts[0].device) for part in parts])
 
