@@ -209,8 +209,8 @@ class EndedStep:
         if tokens is not None and tokens.on_host:
             return digest_of_tokens(*(part.numpy() for part in tokens.on_host))
         if (known := self.numbers.get(KNOWN)) is not None:
-            session.digests = text(int(known)) == OF_KNOWN
-            if not session.digests:
+            first, session.digests = session.digests is None, text(int(known)) == OF_KNOWN
+            if first and not session.digests:
                 session.say("this device does not add up integers of 64 bits: rows have no digest of their tokens")
         number = self.numbers.get(TOKENS)
         return "" if number is None or not session.digests or CALLED in session.recording.given_up else text(int(number))

@@ -22,7 +22,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         groups = [group for leaf in leaf_optimizers(instance) for group in leaf.optimizer.param_groups if group["params"]]
         rates = [float(group["lr"]) for group in groups]
         session.current.learning_rate = rates[0] if len(set(rates)) == 1 else rates
-        session.current.update["loss_scale"] = instance.get_loss_scale().detach()  # another tensor when it moves
+        session.current.update["loss_scale"] = instance.get_loss_scale().detach().clone()
     result = wrapped(*args, **kwargs)
     with session.recording.isolate_failures("the update"):
         clip, norm = instance.config.clip_grad, result[1]
