@@ -65,6 +65,21 @@ def test_torch_takes_the_numbers_of_the_reference(odd: tuple[float, ...], dtype:
         np.testing.assert_allclose(numbers, measured(values[key].float().numpy(), signs, column_signs((0, width))), rtol=1e-12, atol=1e-8)
 
 
+def test_values_of_many_shapes_wait_for_no_more_than_memory_allows() -> None:
+    torch = pytest.importorskip("torch")
+    from align_hooks.torch_side.activation_numbers import IN_CACHE, ActivationNumbers
+    from align_hooks.torch_side.probe_recorder import columns_on
+
+    made, width = ActivationNumbers(), 1 << 9
+    columns = columns_on(torch.device("cpu"), (0, width))
+    for tokens in range(1, 129):
+        made.add((str(tokens), 0), torch.full((tokens, width), float(tokens)), None, columns)
+        assert made.held <= 5 * IN_CACHE
+    keys, taken = made.taken()
+    assert made.held == 0 and len(keys) == 128
+    assert [numbers[4].item() for numbers in taken] == [int(name) ** 2 * width for name, _ in keys]  # the sum
+
+
 def test_sums_are_those_of_the_whole_tensors(reference: Path) -> None:
     recorded = open_run(reference).activations(0)
     whole = [name for name in recorded if recorded.has_tensor(name)]

@@ -56,6 +56,7 @@ def fake_gpu() -> Iterator[Transfers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(norms, "spans_of", each)
         patch.setattr(torch.Tensor, "data_ptr", lambda tensor: id(tensor))
+        patch.setattr(torch.cuda, "current_stream", lambda device: None)
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)  # which asks for a driver
         for cache in CACHES:
             cache.cache_clear()

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
 from align_hooks.data_file import sections
@@ -24,7 +24,7 @@ Around: TypeAlias = Callable[[Function, Instance, Args, Kwargs], Result]
 
 def bound(wrapped: Function, args: Args, kwargs: Kwargs) -> inspect.BoundArguments:
     """Return a call's arguments by name; raises TypeError where the function does not take them."""
-    function = getattr(wrapped, "__wrapped__", wrapped)
+    function = wrapped if isinstance(wrapped, MethodType) else getattr(wrapped, "__wrapped__", wrapped)
     signature = _signature(function) if isinstance(function, FunctionType) else inspect.signature(function)
     return signature.bind(*args, **kwargs)
 

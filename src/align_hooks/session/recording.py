@@ -66,8 +66,10 @@ class Recording:
             return False
         return self.writer is not None or (kind.switch is not None and kind.switch.printed)
 
-    def write(self, what: str, step: int | None, produced: Produced, write: Callable[[Writer, Produced], None]) -> None:
-        """Queue ``produced`` of a step for the writing thread; ``write`` is called with the writer and a copy."""
+    def write(self, what: str, step: int | None, produced: Produced, write: Callable[[Writer, Produced], None], held: int = 0) -> None:
+        """Queue ``produced`` of a step for the writing thread; ``write`` is called with the writer and a copy.
+
+        ``held`` are the bytes that a function among it holds."""
         writer = self.writer
         if writer is None or self.stopped is not None:
             return
@@ -75,7 +77,7 @@ class Recording:
             write(writer, produced)
             return
         copy, size = detach_copies(produced)
-        self.writing.put(WriteTask(what, step, size, lambda: write(writer, copy)))
+        self.writing.put(WriteTask(what, step, size + held, lambda: write(writer, copy)))
 
     def _slow(self) -> None:
         waited = f"{self.writing.waited:.1f} s"

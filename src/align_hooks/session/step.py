@@ -62,8 +62,8 @@ class Step(Protocol):
     def gradient_sketches(self) -> Callable[[], Mapping[str, Sequence[float]]] | None:
         """Return what makes signed sums of the gradients by canonical name, without copies, on the writing thread."""
 
-    def row(self) -> Callable[[], Mapping[str, object]]:
-        """Return what makes the row of scalars on the writing thread, while later steps train."""
+    def row(self) -> tuple[Callable[[], Mapping[str, object]], int]:
+        """Return what makes the row of scalars on the writing thread, while later steps train, and the bytes that it holds until then."""
 
 
 Moments: TypeAlias = tuple[Mapping[str, Mapping[str, Array]], int, Mapping[str, str]]
@@ -79,7 +79,8 @@ def record_step(session: Session, produced: Step, moments: Callable[[], Moments]
         _record_selected(session, step, produced, moments)
     if recording.is_on:
         with recording.isolate_failures("scalars"):
-            recording.write("scalars", step, produced.row(), lambda writer, row: writer.scalars(row()))
+            row, size = produced.row()
+            recording.write("scalars", step, row, lambda writer, make: writer.scalars(make()), size)
 
 
 def _record_selected(session: Session, step: int, produced: Step, moments: Callable[[], Moments]) -> None:

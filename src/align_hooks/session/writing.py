@@ -41,7 +41,7 @@ class AsyncWriter:
     def __init__(self, failed: Callable[[str, int | None, BaseException], None], slow: Callable[[], None]) -> None:
         """``failed`` is called on the thread with ``what``, ``step`` and the error, ``slow`` once by training, see :data:`NOTED`."""
         self._failed, self._slow = failed, slow
-        self._tasks = SimpleQueue[WriteTask | None]()
+        self._tasks = SimpleQueue[WriteTask]()
         self._queued_bytes = 0
         self._space = threading.Condition()
         self._broken = self._said = False
@@ -59,6 +59,8 @@ class AsyncWriter:
         if task.size:
             self._wait_for_space(task.size)
         self._tasks.put(task)
+        if self._broken:  # while it waited
+            self._tasks = SimpleQueue()
 
     def _wait_for_space(self, size: int) -> None:
         most = max(BUFFER - size, 0)  # a task larger than the buffer waits for all others
@@ -73,25 +75,29 @@ class AsyncWriter:
             self._slow()
 
     def drain(self) -> None:
-        """Wait until everything is written, and end the thread."""
+        """Wait until everything is written."""
         if self._thread is not None:
-            self._tasks.put(None)
-            self._thread.join()
-            self._thread = None
+            done = threading.Event()
+            self._tasks.put(WriteTask("the record", None, 0, done.set))
+            while not self._broken and self._thread.is_alive() and not done.wait(0.1):
+                pass
 
-    def _work(self, tasks: SimpleQueue[WriteTask | None]) -> None:
-        """Write tasks as they come, until there is a None or one fails; else the thread ends with the process."""
+    def _work(self, tasks: SimpleQueue[WriteTask]) -> None:
+        """Write tasks as they come, until one fails; the thread ends with the process."""
         what, step = "the record", None
         try:
-            while (task := tasks.get()) is not None:
+            while True:
+                task = tasks.get()
                 what, step = task.what, task.step
                 task.write()
                 self._release(task.size)
                 del task  # frees its arrays before the next one comes
         except BaseException as error:  # a panic of compiled code is no Exception
-            self._broken, self._tasks = True, SimpleQueue()  # what still waits is let go
-            self._release(self._queued_bytes)  # nobody waits for a thread that is gone
-            self._failed(what, step, error)
+            try:
+                self._failed(what, step, error)
+            finally:  # nobody waits for a thread that is gone, and what still waits is let go
+                self._broken, self._tasks = True, SimpleQueue()
+                self._release(self._queued_bytes)
 
     def _release(self, size: int) -> None:
         """Make space for a task that waits."""

@@ -29,6 +29,8 @@ class ActivationNumbers:
     """The values in the order in which they were seen."""
     waiting: dict[object, list[tuple[Key, Tensor, Tensor | None, Tensor]]] = field(default_factory=dict)
     """Values of one shape, type and place that wait, copied, with their signs."""
+    held: int = 0
+    """Elements of all values that wait."""
     made: list[tuple[list[Key], Tensor]] = field(default_factory=list)
     """Values, and their numbers ``[values, NUMBERS]``, fp64."""
 
@@ -46,14 +48,19 @@ class ActivationNumbers:
         if 2 * value.numel() > most:
             self.made.append(([key], numbers_of(value[None], rows, columns)))
             return
-        kind = value.shape, value.dtype, id(rows), id(columns)
+        stream = torch.cuda.current_stream(value.device) if value.is_cuda else None  # another's copies may not be there yet
+        kind = value.shape, value.dtype, id(rows), id(columns), getattr(stream, "cuda_stream", 0)
         alike = self.waiting.setdefault(kind, [])
         alike.append((key, value.clone(), rows, columns))
+        self.held += value.numel()
         if len(alike) * value.numel() >= most:
             self._measure(kind)
+        elif self.held >= 4 * most:  # experts' values have many shapes
+            self._measure(max(self.waiting, key=lambda kind: sum(copy.numel() for _, copy, _, _ in self.waiting[kind])))
 
     def _measure(self, kind: object) -> None:
         keys, copies, rows, columns = zip(*self.waiting.pop(kind), strict=True)
+        self.held -= sum(copy.numel() for copy in copies)
         self.made.append((list(keys), numbers_of(torch.stack(copies), rows[0], columns[0])))
 
     def taken(self) -> tuple[list[Key], Tensor]:
@@ -75,9 +82,12 @@ def numbers_of(values: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
     parts = [_of_block(values[:, cut], rows if rows is None else rows[:, cut].double(), wide) for cut in cuts]
     if len(parts) == 1:
         return parts[0]
-    of_none = values.new_tensor([0, 0, torch.inf, -torch.inf] + [0] * (NUMBERS - 4), dtype=torch.float64).expand(count, -1)
-    stacked = torch.stack([of_none, *parts])
-    total = stacked.sum(dim=0)
+    stacked = torch.zeros(len(parts) + 1, count, NUMBERS, dtype=torch.float64, device=values.device)
+    stacked[:, :, LEAST].fill_(torch.inf)
+    stacked[:, :, MOST].fill_(-torch.inf)
+    for index, part in enumerate(parts):
+        stacked[index] = part
+    total = stacked[:-1].sum(dim=0)
     total[:, LEAST], total[:, MOST] = stacked[:, :, LEAST].amin(dim=0), stacked[:, :, MOST].amax(dim=0)
     return total
 

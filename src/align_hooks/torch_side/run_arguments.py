@@ -6,7 +6,7 @@ the model, the optimizer and the data-parallel wrapper, most members of which ha
 
 import functools
 import sys
-from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from megatron.core.num_microbatches_calculator import get_num_microbatches
@@ -54,15 +54,15 @@ _own: list[OwnArguments] = []
 
 def get_args() -> Arguments:
     """Return the arguments of the run that trains in this process."""
-    return _own[0] if _own else _parsed()()
+    return _own[0] if _own else _training().get_args()
 
 
 @functools.cache
-def _parsed() -> Callable[[], Arguments]:
-    from megatron.training import get_args as parsed  # not at the top: a loop of one's own may come without megatron.training
+def _training() -> ModuleType:
+    from megatron import training  # not at the top: a loop of one's own may come without it
 
-    reader: Callable[[], Arguments] = parsed
-    return reader
+    module: ModuleType = training
+    return module
 
 
 def set_args(arguments: OwnArguments) -> None:

@@ -111,10 +111,14 @@ class CurrentStep:
     """Whether a router adds its z-loss."""
 
     def let_go(self) -> None:
-        """Let go of everything that no row of scalars needs."""
-        self.attempt.micro_batches, self.attempt.chosen_experts = {}, {}
+        """Let go of everything that a row of scalars does not need beside the numbers on the host."""
+        tokens = self.attempt.tokens
+        self.attempt = ForwardBackward(random=self.attempt.random, tokens=tokens)
+        if tokens is not None:
+            tokens.of_rows = []
         self.norms = self.computed = self.sketches = self.probes = None
-        self.gradients = ()
+        self.buffers = dict.fromkeys(self.buffers)
+        self.gradients, self.framework_norms = (), []
 
     def repeat(self) -> None:
         """Begin a forward-backward pass that replaces the last pass."""

@@ -42,17 +42,16 @@ def token_losses(context: ComparisonContext) -> StageResult:
             continue
         limit = context.noise.limit("token_losses", step, "token losses", pair.limits.tokens)
         together = tokens.finding(losses, step, limit)
-        if not by_step and (half := tokens.half_type(losses)) is not None:
-            divergence = tokens.LossDivergence(step, half=half)
-            by_step[step] = (tokens.finding_of_type(half, step), together)
-            sizes.append(losses[0].size - outside)
-            break
         mean = tokens.mean(losses, step, context.noise.limit("losses", step, "loss", pair.limits.loss))
         if together.limit_ratio > 1 and divergence.step is None:
             divergence = tokens.divergence(losses, batches, step, limit, later=bool(by_step))
-        by_step[step] = (together, mean)
         sizes.append(losses[0].size - outside)
-        if together.limit_ratio > 1 or mean.limit_ratio > 1:  # later differences follow from it
+        within = together.limit_ratio <= 1 and mean.limit_ratio <= 1
+        half = tokens.half_type(losses) if within and not by_step else None
+        by_step[step] = (together, mean) if half is None else (tokens.finding_of_type(half, step), together)
+        if half is not None:  # a difference beyond the limits is more than a rounding, and is told by where it is
+            divergence = tokens.LossDivergence(step, half=half)
+        if not within or half is not None:  # later differences follow from it
             break
     if not by_step:
         return StageResult(token_losses, Status.NOT_COMPARED, message("token_losses.all_apart" if left_out else "token_losses.none"))

@@ -108,7 +108,7 @@ class EndedStep:
         first, ranks = (session.launch.rank, 1) if session.sizes is None else (0, session.launch.world_size)
         return [{"norm": number(norm), "first": first, "ranks": ranks}]
 
-    def row(self) -> Callable[[], dict[str, object]]:
+    def row(self) -> tuple[Callable[[], dict[str, object]], int]:
         """Return the step's scalars, at full precision."""
         session, clip = self.session, clip_norm(self.session.train_cell)
         norm, part = self.global_norm()
@@ -125,7 +125,7 @@ class EndedStep:
             **of_start(session, self.consumed, self.token_digest),
             **part,
         }
-        return lambda: row
+        return lambda: row, 0
 
     def token_digest(self) -> str:
         """Return the digest of the rank's tokens: of a full batch on every rank the data-parallel part."""

@@ -109,7 +109,7 @@ class PynativeStep:
         with _no_grad():
             return dict(zip(tensors, mindspore.mint.cat(tuple(tensors.values())).asnumpy().astype(float).tolist(), strict=True))
 
-    def row(self) -> Callable[[], dict[str, object]]:
+    def row(self) -> tuple[Callable[[], dict[str, object]], int]:
         """Return the step's scalars, at full precision."""
         session, current = self.session, self.current
         clip, numbers, arrays = clip_norm(session), self.numbers, self.arrays
@@ -132,7 +132,7 @@ class PynativeStep:
             "seconds": self.seconds,
             **of_start(session, arrays, lambda: digest(arrays["tokens"])),
         }
-        return lambda: row
+        return lambda: row, 0
 
 
 def joined_by_name(parts: Iterable[tuple[str, Array]]) -> dict[str, Array]:

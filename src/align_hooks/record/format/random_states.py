@@ -28,7 +28,9 @@ def digest(state: bytes | Array) -> str:
 
 
 class PythonAndNumpy:
-    """Reader of the generators behind ``random`` and ``numpy.random``, which draws nothing and digests a state that moved."""
+    """Reader of the generators behind ``random`` and ``numpy.random``, which draws nothing and digests a state that moved.
+
+    A state that is restored with the words of the last reading and another kept normal number is taken for that."""
 
     def __init__(self) -> None:
         self._state: tuple[object, ...] = ()

@@ -151,12 +151,18 @@ class EndedStep:
         """Whether the differentiated part of each loss was seen."""
         return len(self.of_kind("objective")) == len(self.of_kind("loss"))
 
-    def row(self) -> Callable[[], dict[str, object]]:
-        """Return :meth:`scalars`, and let go of what it does not need: rows may wait for the disk."""
-        self.current.let_go()
+    def row(self) -> tuple[Callable[[], dict[str, object]], int]:
+        """Return :meth:`scalars` and the bytes that it holds, and let go of what it does not need: rows may wait for the disk."""
+        current = self.current
+        if CALLED in self.session.recording.given_up:
+            current.attempt.tokens = None
+        current.let_go()
         for key in [key for key in self.vectors if not key.startswith((TOTAL, SUMS, BUFFER))]:
             del self.vectors[key]
-        return functools.partial(self.scalars, get_args().consumed_train_samples + samples_of_step(), num_micro_batches())
+        held: list[Array | Tensor] = [*self.vectors.values(), *(current.attempt.tokens.on_host if current.attempt.tokens else ())]
+        held += [state for states in current.attempt.random for state in states.values() if isinstance(state, torch.Tensor)]
+        made = functools.partial(self.scalars, get_args().consumed_train_samples + samples_of_step(), num_micro_batches())
+        return made, sum(each.nbytes for each in held)
 
     def scalars(self, consumed_samples: int, micro_batches: int) -> dict[str, object]:
         """Return the step's scalars at full precision.
@@ -206,14 +212,16 @@ class EndedStep:
     def token_digest(self) -> str:
         """Return the digest of the step's tokens; empty on a rank without tokens, and where the device computes digests wrongly."""
         session, tokens = self.session, self.current.attempt.tokens
-        if tokens is not None and tokens.on_host:
+        if tokens is None:
+            return ""
+        if tokens.on_host:
             return digest_of_tokens(*(part.numpy() for part in tokens.on_host))
         if (known := self.numbers.get(KNOWN)) is not None:
             first, session.digests = session.digests is None, text(int(known)) == OF_KNOWN
             if first and not session.digests:
                 session.say("this device does not add up integers of 64 bits: rows have no digest of their tokens")
         number = self.numbers.get(TOKENS)
-        return "" if number is None or not session.digests or CALLED in session.recording.given_up else text(int(number))
+        return "" if number is None or not session.digests else text(int(number))
 
     def random_states(self) -> list[dict[str, str]]:
         """Return the digests of the generators at the step's start, which for torch's is its first forward pass, and their changes."""

@@ -1,0 +1,46 @@
+"""Calls are bound as their functions take them, whoever stands between."""
+
+import functools
+from typing import Any
+
+import pytest
+
+from align_hooks.hooking.guard import guarded
+from align_hooks.hooking.hook import bound
+
+
+def decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return called
+
+
+class Model:
+    def forward(self, tokens: int, mask: int = 0) -> None:
+        pass
+
+    @decorated
+    def wrapped(self, tokens: int, mask: int = 0) -> None:
+        pass
+
+
+def step(tokens: int, mask: int = 0) -> None:
+    pass
+
+
+@pytest.mark.parametrize("function", [step, decorated(step), Model().forward, Model().wrapped, functools.partial(step, mask=3)])
+@pytest.mark.parametrize("guards", [False, True])
+def test_arguments_have_the_names_of_the_function(function: Any, guards: bool) -> None:
+    seen: list[Any] = []
+
+    def handler(call: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        seen.append(bound(call, args, kwargs).arguments)
+
+    for _ in range(2):
+        if guards:
+            guarded(handler, None, function, None, (1,), {"mask": 2})  # type: ignore[arg-type]
+        else:
+            handler(function, None, (1,), {"mask": 2})
+    assert seen == [{"tokens": 1, "mask": 2}] * 2
