@@ -282,6 +282,11 @@ def test_formats_of_products_that_differ_are_named_and_never_aligned(compared: C
     assert blocks.first.findings[0].candidate == "hybrid mxfp8 --no-fp8-wgrad --first-last-layers-bf16 1+2"
 
 
+def test_products_of_the_compute_type_are_no_coarser_type(compared: Compared) -> None:
+    outcome = compared(made(BF16), against=Synthetic(compute_type="float32", products=BF16))
+    assert arguments("notes.compute_types", outcome.notes)["coarser"] == "bfloat16"
+
+
 @pytest.mark.parametrize(("products", "verdict"), [(DELAYED, Verdict.ALIGNED), (BF16, Verdict.DIVERGED)])
 def test_limits_follow_the_format_of_products(compared: Compared, products: dict[str, object], verdict: Verdict) -> None:
     reference, candidate = made(products), made(products)

@@ -90,7 +90,7 @@ class Pair:
     def coarser(self) -> str:
         """Return the types by which the pair is judged, as a run's precision."""
         kind = limits_for(*self.compute_types)[0]
-        wider = [run.facts.training for run in self.runs if run.facts.training.products]
+        wider = [run.facts.training for run in self.runs if (products := run.facts.training.products) is not None and products.format]
         return max(wider, key=lambda one: with_products(limits_for(kind)[1], one.products).tokens).precision if wider else kind
 
     @cached_property
