@@ -3,12 +3,14 @@
 numpy has no bf16, and a record keeps fp32, which holds bf16 and fp16 exactly; the parameter table keeps the dtype.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 from align_hooks.names.blocks import Array
+from align_hooks.session import Session
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
@@ -58,3 +60,11 @@ def dtype_of(dtype: torch.dtype) -> str:
 def has_fp64(device: torch.device) -> bool:
     """Return whether a device computes in fp64; an NPU does not."""
     return device.type in ("cpu", "cuda")
+
+
+def bypass_device_rewriting(session: Session) -> contextlib.AbstractContextManager[object]:
+    """Return a context for our own reading of tensors, outside the mode of a rehearsal."""
+    # the mode costs Python at every call of torch and every attribute of a tensor: 7 ms for a hundred tensors read ten times
+    if session.settings.device != "cpu":
+        return contextlib.nullcontext()
+    return torch._C.DisableTorchFunction() if hasattr(torch._C, "DisableTorchFunction") else contextlib.nullcontext()

@@ -27,16 +27,15 @@ from align_hooks.quantities.activations import ACTIVATIONS, FILTER, WHOLE
 from align_hooks.record.format.sequence import Slices, part_of, positions_of
 from align_hooks.record.read.activations import column_signs, places, row_signs
 from align_hooks.record.write.step_files import StepActivations
+from align_hooks.session import Session
 from align_hooks.settings import PREFIX, Settings
 from align_hooks.torch_side.activation_numbers import ActivationNumbers
-from align_hooks.torch_side.arrays import fetched, in_fp64, on_device, to_numpy
+from align_hooks.torch_side.arrays import bypass_device_rewriting, fetched, in_fp64, on_device, to_numpy
 from align_hooks.torch_side.objects import Module, Tensor
 from align_hooks.torch_side.packing import rows_of
 from align_hooks.torch_side.place import first_row, rank_slices
 from align_hooks.torch_side.probes import ProbePoint, ProbeSlice, argument, is_forced
-from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.run_arguments import get_args
-from align_hooks.torch_side.session import TorchSession
 
 
 def wanted(settings: Settings) -> Callable[[str], bool]:
@@ -48,7 +47,7 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
 class ProbeRecorder:
     """The probes and the recorded values of one step."""
 
-    session: TorchSession
+    session: Session
     place: Mapping[str, int]
     probe_points: Sequence[ProbePoint]
     numbers: ActivationNumbers = field(default_factory=ActivationNumbers)

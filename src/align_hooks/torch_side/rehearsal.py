@@ -161,16 +161,6 @@ def _device_mode(torch: ModuleType) -> contextlib.AbstractContextManager[object]
     return CudaMeansCpu()
 
 
-def bypass_device_rewriting(session: TorchSession) -> contextlib.AbstractContextManager[object]:
-    """Return a context for our own reading of tensors, outside the mode of a rehearsal."""
-    # the mode costs Python at every call of torch and every attribute of a tensor: 7 ms for a hundred tensors read ten times
-    if session.settings.device != "cpu":
-        return contextlib.nullcontext()
-    import torch
-
-    return torch._C.DisableTorchFunction() if hasattr(torch._C, "DisableTorchFunction") else contextlib.nullcontext()
-
-
 def install_helpers(session: TorchSession, utils: ModuleType) -> None:
     """Let Megatron use the data set helper that a wheel ships compiled: the wheel has no Makefile to build it again."""
 

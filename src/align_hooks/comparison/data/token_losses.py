@@ -29,7 +29,7 @@ BEGINNING = 2
 """First tokens of a row: the second one attends to the first."""
 EVEN = 1e-2
 """How far the tokens' differences may be spread, of their mean, where one number is added to all."""
-TELLING = 16
+FEWEST_OF_TYPE = 16
 """Fewest losses whose numbers tell a type: of fp32 one in 65,000 is a number of bf16."""
 SHOWN = 5
 """Rows that are listed."""
@@ -122,7 +122,7 @@ def half_type(losses: Losses) -> tuple[Side, str] | None:
 
 def _half_type(losses: Array) -> str | None:
     known = losses[(losses != 0) & np.isfinite(losses)].astype(np.float32)
-    if known.size < TELLING:
+    if known.size < FEWEST_OF_TYPE:
         return None
     if not (known.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"

@@ -19,11 +19,10 @@ from align_hooks.names.blocks import Array
 from align_hooks.quantities.batches import BATCHES
 from align_hooks.record.format.batch_arrays import is_causal
 from align_hooks.record.format.token_digest import CALLED
-from align_hooks.torch_side.arrays import to_numpy
+from align_hooks.torch_side.arrays import bypass_device_rewriting, to_numpy
 from align_hooks.torch_side.micro_batch import MASK, MicroBatch
 from align_hooks.torch_side.objects import Tensor
 from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, packed_by_mindspeed, unfolded
-from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
 

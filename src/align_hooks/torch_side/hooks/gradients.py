@@ -14,10 +14,10 @@ from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES
 from align_hooks.replay.gradients import Injection
 from align_hooks.session.step import record_gradients
+from align_hooks.torch_side.arrays import bypass_device_rewriting
 from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.optimizer import chain
 from align_hooks.torch_side.place import has_copies
-from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import TorchSession
 
 

@@ -17,9 +17,9 @@ from megatron.core.optimizer import clip_grads
 
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound
 from align_hooks.quantities.local_norms import LOCAL_NORMS
+from align_hooks.torch_side.arrays import bypass_device_rewriting
 from align_hooks.torch_side.fully_sharded import is_sharded, shard
 from align_hooks.torch_side.objects import Group
-from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.session import FrameworkNorm, TorchSession
 
 

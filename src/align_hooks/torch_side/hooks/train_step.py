@@ -23,12 +23,12 @@ from align_hooks.names.blocks import Array
 from align_hooks.record.format.state import BUFFER
 from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
+from align_hooks.torch_side.arrays import bypass_device_rewriting
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Optimizer, Scheduler, Tensor
 from align_hooks.torch_side.optimizer import leaf_optimizers
-from align_hooks.torch_side.rehearsal import bypass_device_rewriting
 from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.sequence_sums import joined, seen_sums
 from align_hooks.torch_side.session import CurrentStep, TorchSession
