@@ -75,6 +75,7 @@ def recording(*kinds: str, at: int = 0) -> TorchSession:
     session.optimizer = SimpleNamespace(
         optimizer=leaf, config=SimpleNamespace(clip_grad=1.0), get_loss_scale=lambda: on_gpu(1), grad_scaler=None
     )
+    session.leaves = [session.optimizer]
     return session
 
 
@@ -110,7 +111,7 @@ def trained(session: TorchSession) -> None:
         output = forward.wrap(session, model, chunk, (tokens, tokens, None), {"labels": labels})
         return output, lambda output: (output.sum(), on_gpu(1, dtype=torch.int32), {})
 
-    train_step.keep_state(session, optimizer, None)
+    train_step.keep_state(session, None)
     for _ in range(MICRO_BATCHES):
         output, loss_function = train_step.forward_step(session, script, None, (), {})
         train_step.objective(session, lambda output=output, listened=loss_function: listened(output)[0], None, (), {})

@@ -10,7 +10,6 @@ kernels, and of micro-batches inside the compiled step, cannot be read.
 import functools
 
 import mindspore
-import numpy as np
 
 from align_hooks.ms_side.arrays import number, to_numpy
 from align_hooks.ms_side.model import Parameters
@@ -44,5 +43,5 @@ def generators() -> dict[str, str]:
     """Map each generator to the digest of its state, without advancing it."""
     digests = PYTHON_AND_NUMPY.read() | {"mindspore seed": digest(repr(mindspore.get_seed()).encode())}
     if hasattr(mindspore, "get_rng_state"):  # from 2.3 on
-        digests["mindspore"] = digest(np.ascontiguousarray(to_numpy(mindspore.get_rng_state())))
+        digests["mindspore"] = digest(to_numpy(mindspore.get_rng_state()))
     return digests

@@ -44,7 +44,7 @@ class ActivationNumbers:
             signs = row_signs(None, len(value)) if rows is None else rows[:-1].T.cpu().numpy()
             self.made.append(([key], torch.from_numpy(measured(to_numpy(value), signs, columns.T.cpu().numpy()))[None]))
             return
-        most = IN_CACHE if value.is_cpu else BLOCK
+        most = at_once(value)
         if 2 * value.numel() > most:
             self.made.append(([key], numbers_of(value[None], rows, columns)))
             return
@@ -71,11 +71,16 @@ class ActivationNumbers:
         return [key for of_part in keys for key in of_part], torch.cat([part.to(parts[0].device) for part in parts])
 
 
+def at_once(values: Tensor) -> int:
+    """Return how many elements are measured at a time where values are."""
+    return IN_CACHE if values.is_cpu else BLOCK
+
+
 def numbers_of(values: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
     """Return the numbers of values ``[values, tokens, width]``, fp64 ``[values, NUMBERS]``; signs are those of
     :meth:`ActivationNumbers.add`."""
     count, tokens, width = values.shape
-    of_block = max((IN_CACHE if values.is_cpu else BLOCK) // max(count * width, 1), 1)
+    of_block = max(at_once(values) // max(count * width, 1), 1)
     starts = range(0, tokens if width else 0, of_block)
     cuts = [slice(start, start + of_block) for start in starts]
     wide = columns.double()

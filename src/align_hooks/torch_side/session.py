@@ -117,8 +117,7 @@ class CurrentStep:
         if tokens is not None:
             tokens.of_rows = []
         self.norms = self.computed = self.sketches = self.probes = None
-        self.buffers = dict.fromkeys(self.buffers)
-        self.gradients, self.framework_norms = (), []
+        self.buffers, self.gradients, self.framework_norms = {}, (), []
 
     def repeat(self) -> None:
         """Begin a forward-backward pass that replaces the last pass."""

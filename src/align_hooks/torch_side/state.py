@@ -21,8 +21,8 @@ from align_hooks.torch_side.objects import Module, Optimizer, Scheduler
 from align_hooks.torch_side.optimizer import updates_made
 from align_hooks.torch_side.run_arguments import get_args
 
-States: TypeAlias = Mapping[str, torch.Tensor | str]
-"""Generator to its state on the host, or to the digest of that."""
+States: TypeAlias = Mapping[str, torch.Tensor]
+"""Generator to its state on the host."""
 DELAYED = "delayed"
 """The recipe of FP8 that scales by the largest values of earlier steps; other recipes keep nothing from step to step."""
 SCALINGS = ("scaling_fwd", "scaling_bwd")
@@ -100,7 +100,7 @@ def generators_at_micro_batch() -> States:
 
 def digests(states: States) -> dict[str, str]:
     """Map each generator to the digest of its state."""
-    return {name: digest(state.numpy()) if isinstance(state, torch.Tensor) else state for name, state in states.items()}
+    return {name: digest(state.numpy()) for name, state in states.items()}
 
 
 def _states() -> Iterator[tuple[str, torch.Tensor]]:

@@ -32,17 +32,17 @@ class Unsealed(ValueError):
 
 def xxh3(content: bytes | memoryview | Array) -> str:
     """Return the digest of bytes, or of an array's bytes in row-major order: 32 hexadecimal digits."""
-    return xxh3_of_pieces([content if isinstance(content, bytes | memoryview) else bytes_of(content)])
+    return xxh3_of_pieces([bytes_of(content)])
 
 
-def short(content: bytes | memoryview) -> int:
+def short(content: bytes | memoryview | Array) -> int:
     """Return a digest of 64 bits."""
-    return xxhash.xxh3_64_intdigest(content)
+    return xxhash.xxh3_64_intdigest(bytes_of(content))
 
 
-def bytes_of(array: Array) -> memoryview:
-    """Return the bytes of an array in row-major order."""
-    return array.ravel().view("u1").data  # ravel copies what is not contiguous
+def bytes_of(content: bytes | memoryview | Array) -> bytes | memoryview:
+    """Return bytes as they are, and those of an array in row-major order."""
+    return content if isinstance(content, bytes | memoryview) else content.ravel().view("u1").data  # ravel copies what is not contiguous
 
 
 def xxh3_of_pieces(pieces: Iterable[bytes | memoryview]) -> str:

@@ -24,7 +24,7 @@ WORDS = 625
 
 def digest(state: bytes | Array) -> str:
     """Return the xxh3 digest of a generator's state, 16 hexadecimal digits: two different states have equal ones once in 2**64."""
-    return f"{digests.short(state if isinstance(state, bytes) else digests.bytes_of(state)):016x}"
+    return f"{digests.short(state):016x}"
 
 
 class PythonAndNumpy:

@@ -120,7 +120,7 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
     )
     if session.settings.deterministic and not torch.are_deterministic_algorithms_enabled():
         raise RefusedRun(f"{PREFIX}DETERMINISTIC=1: the script switched torch's deterministic algorithms off again; remove that call")
-    session.optimizer = optimizer
+    session.optimizer, session.leaves = optimizer, leaves
     record_state(session, args.iteration, functools.partial(optimizer_state, session))
 
 
@@ -217,8 +217,4 @@ def facts(session: TorchSession, gpt: Module, optimizer: Optimizer, parameters: 
 def optimizer_state(session: TorchSession) -> Moments:
     """Return the moments, Adam's count of updates, and the moments' types, between two updates."""
     assert session.parameters is not None
-    return (
-        moments(session.optimizer, session.parameters),
-        int(updates_made(leaf_optimizers(session.optimizer))),
-        moment_dtypes(session.optimizer),
-    )
+    return moments(session.optimizer, session.parameters), int(updates_made(session.leaves)), moment_dtypes(session.optimizer)

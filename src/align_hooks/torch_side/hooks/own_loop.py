@@ -131,7 +131,7 @@ def begin(session: TorchSession, built: BuiltModel, given: dict[str, Any]) -> No
     if session.replay is not None:
         built.fed = built.fed or [recorded(session, session.replay) for _ in built.chunks]
         given["data_iterator"] = built.fed if isinstance(given["data_iterator"], list) else built.fed[0]
-    open_step(session, lambda: args.iteration + built.made, built.optimizer, built.scheduler)
+    open_step(session, lambda: args.iteration + built.made, built.scheduler)
 
 
 def begin_session(session: TorchSession) -> None:

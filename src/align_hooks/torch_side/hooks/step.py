@@ -160,7 +160,7 @@ class EndedStep:
         for key in [key for key in self.vectors if not key.startswith((TOTAL, SUMS, BUFFER))]:
             del self.vectors[key]
         held: list[Array | Tensor] = [*self.vectors.values(), *(current.attempt.tokens.on_host if current.attempt.tokens else ())]
-        held += [state for states in current.attempt.random for state in states.values() if isinstance(state, torch.Tensor)]
+        held += [state for states in current.attempt.random for state in states.values()]
         made = functools.partial(self.scalars, get_args().consumed_train_samples + samples_of_step(), num_micro_batches())
         return made, sum(each.nbytes for each in held)
 
@@ -230,7 +230,7 @@ class EndedStep:
 
     def buffers(self) -> dict[str, str]:
         """Return the digests of the model's buffers at the step's start."""
-        return {f"{BUFFER}{name}": digest(self.vectors[f"{BUFFER}{name}"]) for name in self.current.buffers}
+        return {key: digest(vector) for key, vector in self.vectors.items() if key.startswith(BUFFER)}
 
     def terms(self, tokens: float, micro_batches: int) -> dict[str, float] | None:
         """Return this rank's part of the other terms of the loss; None without terms, under CUDA graphs, or for an unknown divisor."""

@@ -27,8 +27,7 @@ from align_hooks.torch_side.arrays import bypass_device_rewriting
 from align_hooks.torch_side.hooks.model import optimizer_state
 from align_hooks.torch_side.hooks.step import EndedStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
-from align_hooks.torch_side.objects import Optimizer, Scheduler, Tensor
-from align_hooks.torch_side.optimizer import leaf_optimizers
+from align_hooks.torch_side.objects import Scheduler, Tensor
 from align_hooks.torch_side.run_arguments import get_args
 from align_hooks.torch_side.sequence_sums import joined, seen_sums
 from align_hooks.torch_side.session import CurrentStep, TorchSession
@@ -42,7 +41,7 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     call = bound(wrapped, args, kwargs)
     given = call.arguments
     try:
-        open_step(session, lambda: get_args().curr_iteration, given.get("optimizer"), given.get("opt_param_scheduler"))
+        open_step(session, lambda: get_args().curr_iteration, given.get("opt_param_scheduler"))
         given["forward_step_func"] = listening(session, given["forward_step_func"])
         result = wrapped(*call.args, **call.kwargs)
         close(session, skipped=bool(result[SKIPPED]))
@@ -51,13 +50,13 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     return result
 
 
-def open_step(session: TorchSession, number: Callable[[], int], optimizer: Optimizer, schedule: Scheduler) -> None:
+def open_step(session: TorchSession, number: Callable[[], int], schedule: Scheduler) -> None:
     """Begin a step: read its number and the state that it starts from, and put its probes in place."""
     replays = session.replayed or session.replay is not None
     with session.recording.must_succeed() if replays else session.recording.isolate_failures("the step"):
         session.step = number()  # first, for replays need it
     with session.recording.isolate_failures("the state that the step starts from"):
-        keep_state(session, optimizer, schedule)
+        keep_state(session, schedule)
     activations.begin(session)
     session.current.started = time.perf_counter()
 
@@ -74,7 +73,7 @@ def listening(session: TorchSession, forward_step_func: Function) -> Function:
     return Wrapper(forward_step_func, functools.partial(guarded, functools.partial(forward_step, session), session))
 
 
-def keep_state(session: TorchSession, optimizer: Optimizer, schedule: Scheduler) -> None:
+def keep_state(session: TorchSession, schedule: Scheduler) -> None:
     """Read the state at the step's start; that of torch's generators before its first forward pass."""
     if not session.recording.is_on:
         return
@@ -82,7 +81,6 @@ def keep_state(session: TorchSession, optimizer: Optimizer, schedule: Scheduler)
         session.current.random = session.recording.best_effort("the random states", state.PYTHON_AND_NUMPY.read, {})
         if session.buffers is None:
             session.buffers, session.scaled = state.buffers_of(session.chunks), state.scaled_modules(session.chunks)
-            session.leaves = leaf_optimizers(optimizer) if optimizer is not None else []
         session.current.state = state.at_step(session.leaves, schedule)
         session.current.buffers.update({name: getattr(module, key).detach().clone() for name, module, key in session.buffers})
         for path, module in session.scaled:
