@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -35,8 +34,7 @@ Source: TypeAlias = "str | os.PathLike[str] | Run"
 or a table that another tool kept of a run."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Comparison(verdict.ComparisonResult):
+class Comparison(verdict.ComparisonResult, frozen=True, kw_only=True):
     """What :func:`align_hooks.compare` returns.
 
     ``verdict`` is an :class:`align_hooks.Verdict`, and ``first`` the stage that decided it, None when aligned. ``stages`` are all
@@ -153,7 +151,7 @@ def compare(
     patterns = (allow_missing,) if isinstance(allow_missing, str) else tuple(allow_missing)
     with executor_of(executor) if isinstance(executor, str) else nullcontext(executor) as workers:
         result = compare_runs(first, second, noise=repeats, allow_missing=patterns, executor=workers)
-    known = {field.name: getattr(result, field.name) for field in fields(verdict.ComparisonResult)}
+    known = {name: getattr(result, name) for name in verdict.ComparisonResult.__struct_fields__}
     return Comparison(**known, reference=first, candidate=second)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from align_hooks.configuration.values import Setting
 from align_hooks.messages import Argument, Joined, Message, message, terms
 
@@ -141,8 +143,7 @@ class CanonicalValue:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertLayers(CanonicalValue):
+class ExpertLayers(CanonicalValue, Struct, frozen=True):
     """Which layers have experts."""
 
     runs: tuple[tuple[bool, int], ...] = ()
@@ -196,8 +197,7 @@ class Balanced(CanonicalValue):
         return message("canonical_value.balanced", kind=self.kind, count=self.sequences)
 
 
-@dataclass(frozen=True, slots=True)
-class Dynamic(CanonicalValue):
+class Dynamic(CanonicalValue, Struct, frozen=True):
     """A loss scale that moves."""
 
     start: float
@@ -213,8 +213,7 @@ class Dynamic(CanonicalValue):
         return [int(self.start)] if self.start.is_integer() else []
 
 
-@dataclass(frozen=True, slots=True)
-class RopeWavelengths:
+class RopeWavelengths(Struct, frozen=True):
     """The wavelengths between which Llama 3.1's scaling takes hold; the defaults are Megatron-LM's."""
 
     low: object = 1.0
@@ -223,8 +222,7 @@ class RopeWavelengths:
     length: object = 8192.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling(CanonicalValue):
+class Scaling(CanonicalValue, Struct, frozen=True):
     """How rotary positions are scaled."""
 
     kind: str
@@ -252,8 +250,7 @@ def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRates(CanonicalValue):
+class OwnRates(CanonicalValue, Struct, frozen=True):
     """Groups of parameters that have a schedule of their own."""
 
     groups: int
@@ -264,8 +261,7 @@ class OwnRates(CanonicalValue):
         return message("canonical_value.own_rates", count=self.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden(CanonicalValue):
+class Hidden(CanonicalValue, Struct, frozen=True):
     """The token id that a model leaves out of attention, of the loss, or of both."""
 
     id: int | None = None
@@ -288,8 +284,7 @@ class Hidden(CanonicalValue):
         return [] if self.id is None else [self.id]
 
 
-@dataclass(frozen=True, slots=True)
-class TwoLengths(CanonicalValue):
+class TwoLengths(CanonicalValue, Struct, frozen=True):
     """Two sequence lengths, the model's and its data's."""
 
     model: object
@@ -306,8 +301,7 @@ class TwoLengths(CanonicalValue):
         return [length for length in (self.model, self.data) if isinstance(length, int)]
 
 
-@dataclass(frozen=True, slots=True)
-class Released(CanonicalValue):
+class Released(CanonicalValue, Struct, frozen=True):
     """The versions of a MindFormers and of the MindSpore beside it."""
 
     mindformers: str
@@ -328,8 +322,7 @@ class Released(CanonicalValue):
         return self.mindspore if self.fits else message("canonical_value.pair_wrong", wanted=self.wanted, found=self.mindspore)
 
 
-@dataclass(frozen=True, slots=True)
-class Switched(CanonicalValue):
+class Switched(CanonicalValue, Struct, frozen=True):
     """Settings that are on, or the ways in which a model is split over ranks."""
 
     on: tuple[str | ParallelAxis, ...]

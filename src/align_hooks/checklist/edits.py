@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.lookup import MODEL
@@ -41,8 +42,7 @@ class Form(Enum):
     LEAVE_OUT = "leave_out"
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One setting of a candidate and its new value."""
 
     framework: str
@@ -92,8 +92,7 @@ class Edit:
         return forms[self.form]
 
 
-@dataclass(frozen=True, slots=True)
-class SuggestedEdit:
+class SuggestedEdit(Struct, frozen=True):
     """What to do in the candidate, or in the reference where the candidate's ``framework`` has no setting."""
 
     action: Action

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.edits import Edit
@@ -18,8 +19,7 @@ from align_hooks.configuration.yaml_edits import with_settings
 from align_hooks.errors import shown
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """A YAML file before and after its edits."""
 
     before: str

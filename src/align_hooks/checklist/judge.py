@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, ValueOrigin, same
 from align_hooks.checklist.edits import SuggestedEdit, named
@@ -33,8 +35,7 @@ class RowOutcome(Enum):
     UNUSED = "unused"
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRow:
+class JudgedRow(Struct, frozen=True):
     """One row, both sides, and how it came out."""
 
     row: CheckRow

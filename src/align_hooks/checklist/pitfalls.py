@@ -7,8 +7,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from align_hooks.checklist import mindformers_models as models
 from align_hooks.checklist.canonical_values import UNSET, plain, same
@@ -42,8 +44,7 @@ WARMS_BY_ITSELF = ("CosineWithWarmUpLR", "CosineAnnealingLR", "CosineAnnealingWa
 """Schedules that need no setting of a warm-up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pitfall:
+class Pitfall(Struct, frozen=True):
     """A setting that its framework does not do, or does otherwise than its name says."""
 
     text: Message
@@ -57,8 +58,7 @@ class Pitfall:
         return math.inf if place is None or place.line is None else place.line
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal(Pitfall):
+class Refusal(Pitfall, frozen=True):
     """A setting that ends a training before its first step."""
 
     edits: Edits = field(default_factory=dict)

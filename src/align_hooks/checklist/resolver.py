@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import update_wrapper
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.checklist.canonical_values import UNSET, CanonicalValue, plain
 from align_hooks.checklist.edits import flag_of
@@ -35,8 +36,7 @@ Edits: TypeAlias = Mapping[str, Setting]
 """Keys to the values that they are given together; UNSET takes a key out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """A value as a side's settings give it."""
 
     value: Setting
@@ -46,8 +46,7 @@ class Resolved:
     """Why the value is not known; None where it is, or where nothing sets it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EditRequest:
+class EditRequest(Struct, frozen=True):
     """A value that a candidate is to have."""
 
     reference: Configuration
@@ -63,8 +62,7 @@ Write: TypeAlias = Callable[[EditRequest], Iterable[Edits]]
 so a way that does not does no harm, and the plainest stands first."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedConfiguration(Configuration):
+class TracedConfiguration(Configuration, frozen=True):
     """A configuration that notes the names it is asked for."""
 
     asked: set[str] = field(default_factory=set)
@@ -75,7 +73,7 @@ class TracedConfiguration(Configuration):
         return Configuration.find(self, names)
 
 
-_values_of = attrgetter(*(one.name for one in fields(Configuration)))
+_values_of = attrgetter(*Configuration.__struct_fields__)
 
 
 def traced(configuration: Configuration) -> TracedConfiguration:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, Words
 from align_hooks.checklist.edits import Edit, Form, block
@@ -49,8 +50,7 @@ class Scheduled(Enum):
     WEIGHT_DECAY = "weight_decay"
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Struct, frozen=True):
     """A schedule's value of every step on both sides."""
 
     name: Scheduled
@@ -70,8 +70,7 @@ class Course:
     """The names that either side's schedule was made of, set or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSide:
+class CheckedSide(Struct, frozen=True):
     """One side of a check."""
 
     framework: str
@@ -98,8 +97,7 @@ class CheckedSide:
         return tuple(note for note in self.notes if isinstance(note, IncompleteSide))
 
 
-@dataclass(frozen=True, slots=True)
-class Checklist:
+class Checklist(Struct, frozen=True):
     """Everything that a report needs."""
 
     sides: tuple[CheckedSide, CheckedSide]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, ValueOrigin, Words, plain, same, show
 from align_hooks.checklist.lookup import Read
@@ -81,8 +83,7 @@ def _sources() -> Mapping[str, Sequence[str]]:
 SOURCES = _sources()
 
 
-@dataclass(frozen=True, slots=True)
-class SettingEvidence:
+class SettingEvidence(Struct, frozen=True):
     """What recorded batches show of a difference."""
 
     harmless: bool
@@ -90,8 +91,7 @@ class SettingEvidence:
     words: Words
 
 
-@dataclass(frozen=True, slots=True)
-class SideSpec:
+class SideSpec(Struct, frozen=True):
     """How one side says a quantity."""
 
     keys: tuple[str, ...] = ()
@@ -133,8 +133,7 @@ class SideSpec:
         return self.writer or (self.read.write if isinstance(self.read, Resolver) else one_key)
 
 
-@dataclass(frozen=True, slots=True)
-class SideValue:
+class SideValue(Struct, frozen=True):
     """One side's value of a row."""
 
     canonical: Setting
@@ -160,8 +159,7 @@ class SideValue:
         return message("place.line", line=str(self.place.line)) if in_source else str(replace(self.place, name=""))
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(Struct, frozen=True):
     """What the guide recommends where precision is compared."""
 
     text: Argument
@@ -173,8 +171,7 @@ class Recommendation:
     """Says why both sides keep to the advice although a value of one does not; None where they do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRow:
+class CheckRow(Struct, frozen=True):
     """One quantity to check."""
 
     id: str

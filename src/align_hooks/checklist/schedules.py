@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.checklist.canonical_values import UNSET, Words, text
@@ -41,8 +41,7 @@ RATE = 1e-6
 """Relative difference of two rates that count as one: MindFormers works them out in float32."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """The rate of every step."""
 
     rate: Callable[[Floats], Floats]
@@ -189,8 +188,7 @@ def _setting(configuration: Configuration, name: str, default: Setting = None) -
     return value_of(configuration, schedule_keys(name), default)
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """The settings of a schedule."""
 
     configuration: Configuration

@@ -8,8 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, same
 from align_hooks.checklist.edits import Action, Edit, SuggestedEdit, flag_of
@@ -85,8 +87,7 @@ def suggest_edits(
     return changes
 
 
-@dataclass(frozen=True, slots=True)
-class EditSearch:
+class EditSearch(Struct, frozen=True):
     """The search for edits by which rows of a candidate agree with the reference."""
 
     reference: Configuration

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import same, show
 from align_hooks.checklist.lookup import MODEL
@@ -23,8 +25,7 @@ LAUNCHER = "launcher."
 """The beginning of names of the launcher's own options, which only set the layout."""
 
 
-@dataclass(frozen=True, slots=True)
-class Uncovered:
+class Uncovered(Struct, frozen=True):
     """A setting that no row reads."""
 
     name: str

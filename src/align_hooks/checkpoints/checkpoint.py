@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.checkpoints.model import ConfiguredModel, fits
 from align_hooks.errors import RecordError, shown
@@ -33,8 +33,7 @@ BLOCK = 1 << 14
 """Numbers that are rounded at once, which bounds the memory for rounding."""
 
 
-@dataclass(frozen=True, slots=True)
-class LazyTensor:
+class LazyTensor(Struct, frozen=True):
     """A tensor whose numbers are read or made only when they are needed."""
 
     shape: tuple[int, ...]
@@ -49,8 +48,7 @@ class LazyTensor:
         return math.prod(self.shape) * size_of(self.kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """The weights of a model."""
 
     path: Path
@@ -81,8 +79,7 @@ class Checkpoint:
             raise RecordError(f"{path}: {shown(odd)} is {kind}; only weights in {', '.join(KINDS)} can be converted")
 
 
-@dataclass(frozen=True, slots=True)
-class FrameworkTensor:
+class FrameworkTensor(Struct, frozen=True):
     """A framework's parameter on disk, or a rank's part of the parameter."""
 
     fused: Fused

@@ -9,11 +9,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from align_hooks.checkpoints.checkpoint import KINDS, NAMED, Checkpoint, LazyTensor, cast, narrows
 from align_hooks.checkpoints.forms import open_checkpoint
@@ -46,8 +46,7 @@ PADDED = 128
 """Megatron-LM's default of ``--make-vocab-size-divisible-by``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionOptions:
+class ConversionOptions(Struct, frozen=True):
     """The options of a destination."""
 
     dtype: str = KEEP
@@ -64,8 +63,7 @@ class ConversionOptions:
         return within or grouped or (self.qkv_concat and len(rule.canonical) > 1)
 
 
-@dataclass
-class ConversionSummary:
+class ConversionSummary(Struct):
     """The outcome of a conversion."""
 
     form: str
@@ -77,8 +75,7 @@ class ConversionSummary:
     """Changes of the weights, and other things that a person should know."""
 
 
-@dataclass
-class _Rounding:
+class _Rounding(Struct):
     """The rounded tensors, and how many numbers of each became infinite."""
 
     rounded: set[str] = field(default_factory=set)
@@ -104,8 +101,11 @@ class _Rounding:
         return words
 
 
+DEFAULTS = ConversionOptions()
+
+
 def convert_weights(
-    source: Path, destination: Path, to: str, choices: ConversionOptions = ConversionOptions(), config: Path | None = None
+    source: Path, destination: Path, to: str, choices: ConversionOptions = DEFAULTS, config: Path | None = None
 ) -> ConversionSummary:
     """Write the weights of ``source`` as ``destination``, in the form ``to``; ``config`` is a Hugging Face configuration of the model."""
     _refuse_odd(destination, to, choices)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from align_hooks.checkpoints.checkpoint import Checkpoint, FrameworkTensor, LazyTensor, joined
 from align_hooks.checkpoints.model import ConfiguredModel, model_of, of_arguments, open_model
@@ -33,8 +34,7 @@ FOLDER = re.compile(r"mp_rank_(\d{2,5})(?:_(\d{3,5}))?(?:_(\d{3,5}))?")
 AXES = ("tensor", "pipeline", "expert")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
+class _Rank(Struct, frozen=True):
     path: Path
     tensor: int
     pipeline: int

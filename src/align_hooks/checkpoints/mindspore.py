@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
 from itertools import groupby
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.checkpoints.checkpoint import KINDS, LazyTensor, size_of
 from align_hooks.errors import RecordError, shown
@@ -43,8 +43,7 @@ CHECKSUM = b"crc_num"
 LONGEST_NAME, MOST_VALUES = 1 << 16, 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A value: a tensor, or a slice of a tensor."""
 
     name: str

@@ -10,12 +10,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from msgspec import Struct
 
 from align_hooks.checkpoints.pickles import plain
 from align_hooks.errors import RecordError, shown
@@ -33,8 +34,7 @@ MOST, MOST_COUNTED = 1 << 40, 10_000
 NAME_THE_CONFIGURATION = "name its Hugging Face configuration with --config DIRECTORY or --config config.json"
 
 
-@dataclass(frozen=True)
-class ConfiguredModel:
+class ConfiguredModel(Struct, frozen=True, dict=True):
     """A model of a family, described by a ``config.json``."""
 
     family: Family

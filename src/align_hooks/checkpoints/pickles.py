@@ -10,11 +10,12 @@ from __future__ import annotations
 import pickletools
 import struct
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.data_file import sections
 from align_hooks.errors import RecordError, shown
@@ -24,8 +25,7 @@ Value: TypeAlias = Any
 """A value of a pickle: a number, a text, a container, or an object of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Class:
+class Class(Struct, frozen=True):
     """The name of a class, or a function, that a pickle would import."""
 
     module: str
@@ -35,8 +35,7 @@ class Class:
         return f"{self.module}.{self.name}"
 
 
-@dataclass(eq=False, slots=True)
-class Object:
+class Object(Struct, eq=False):
     """An object in a pickle."""
 
     of: Class
@@ -47,8 +46,7 @@ class Object:
     """The items that were added to a mapping."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """A reference of a pickle into the archive around it, such as to the numbers of a tensor."""
 
     to: Value

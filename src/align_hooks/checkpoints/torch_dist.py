@@ -10,13 +10,13 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.checkpoints.checkpoint import KINDS, TORCH_NAMES, Checkpoint, FrameworkTensor, joined
 from align_hooks.checkpoints.megatron import ALLOWED, notes_of
@@ -44,8 +44,7 @@ _Place: TypeAlias = tuple[str, int, int]
 """File of a chunk, its first byte, and its length."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(Struct, frozen=True):
     """A box of a global tensor, and the place of its numbers."""
 
     begin: tuple[int, ...]
@@ -55,8 +54,7 @@ class _Chunk:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Global:
+class _Global(Struct, frozen=True):
     """A global tensor of the checkpoint, layers and experts stacked."""
 
     name: str

@@ -11,12 +11,12 @@ import os
 import struct
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.checkpoints.checkpoint import KINDS, LazyTensor, size_of
 from align_hooks.checkpoints.pickles import Class, Object, Reference, classes, read_pickle
@@ -69,8 +69,7 @@ class _Window(RawIOBase):
         return len(content)
 
 
-@dataclass(frozen=True, slots=True)
-class TorchTensor:
+class TorchTensor(Struct, frozen=True):
     """A tensor of an archive."""
 
     path: Path

@@ -15,11 +15,12 @@ import textwrap
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
+
+from msgspec import Struct
 
 from align_hooks._version import __version__
 from align_hooks.errors import AlignHooksError, RecordError, in_a_line, no_such, printable, shown
@@ -34,8 +35,7 @@ WRITTEN = ("Example: ", "Commands:")
 INTERNAL, INTERRUPTED = 5, 130
 
 
-@dataclass(frozen=True)
-class Positional:
+class Positional(Struct, frozen=True):
     """An annotation of a command's parameter: a positional argument."""
 
     help: str
@@ -65,8 +65,7 @@ class Help(HelpFormatter):
         return "\n\n".join(each if each.startswith(WRITTEN) else textwrap.fill(each, width) for each in paragraphs)
 
 
-@dataclass(frozen=True)
-class CommandParameter:
+class CommandParameter(Struct, frozen=True):
     """A parameter of a command's function: an argument or an option of the command."""
 
     name: str
@@ -118,8 +117,7 @@ def _parsed(option: Option, kind: type, text: str) -> object:
     return value
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True, dict=True):
     """A command: its name, and the function whose annotated parameters are its arguments and options."""
 
     name: str

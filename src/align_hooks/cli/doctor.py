@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
+
+from msgspec import to_builtins
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import Option, Positional, app
@@ -39,5 +40,5 @@ def doctor(
         say(message("progress.importing"))
         examination = examine(target, os.environ, python=python)
     print_blocks(report(examination, everything=everything), output())
-    written("--json", json, lambda: {"align_hooks": __version__, "exit_code": examination.exit_code, **asdict(examination)})
+    written("--json", json, lambda: {"align_hooks": __version__, "exit_code": examination.exit_code, **to_builtins(examination)})
     raise SystemExit(examination.exit_code)

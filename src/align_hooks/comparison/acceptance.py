@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.comparison.metrics.measures import relative_difference
 from align_hooks.comparison.verdict import Criterion, Judgement
@@ -33,16 +34,14 @@ class AcceptanceOutcome(Judgement):
     OPEN = ("open", 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """A mean difference, absolute and relative."""
 
     absolute: float
     relative: float
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """One criterion; a norm may reach its limit, a loss may not."""
 
     name: str

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.comparison.data.routing import ALWAYS
 from align_hooks.comparison.finding import Finding, Named, Words
@@ -55,8 +56,7 @@ RULINGS = {
 """Whether reference and candidate are right, to the ruling."""
 
 
-@dataclass(frozen=True, slots=True)
-class TruthDistance:
+class TruthDistance(Struct, frozen=True):
     """The distance of a side from the truth at a point."""
 
     error: float
@@ -104,8 +104,7 @@ def choice(others: float, tokens: int, honest: float, *, compute_type: str) -> T
     return TruthDistance(others / size, size, honest / size, 1 / size, max(ties, ALWAYS / size, MARGIN * honest / size))
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedPoint:
+class JudgedPoint(Struct, frozen=True):
     """One point."""
 
     point: str
@@ -136,8 +135,7 @@ class JudgedPoint:
         return max((each.limit_ratio for each in self.distances.values()), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Arbitration:
+class Arbitration(Struct, frozen=True):
     """The points of one step, and the ruling on them."""
 
     step: int

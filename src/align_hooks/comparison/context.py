@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.control_band.banded import Banded, banded
@@ -29,8 +30,7 @@ Decode: TypeAlias = Callable[[Sequence[int]], str]
 """Turns token ids into text."""
 
 
-@dataclass
-class ComparisonContext:
+class ComparisonContext(Struct, dict=True):
     """One comparison under way."""
 
     pair: Pair

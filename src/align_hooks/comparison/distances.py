@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from align_hooks.comparison.data import token_losses as tokens
@@ -31,8 +32,7 @@ Sketches = Mapping[str, NDArray[np.float64]]
 """As ``Run.sketches`` returns them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
+class Distance(Struct, frozen=True):
     """The distance of one quantity of two runs."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.messages import Joined, Message, message
 
@@ -108,8 +109,7 @@ def at_step(subject: Words | str, step: int) -> Message:
     return message("step.of", what=subject, step=step, iteration=step + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing compared that is worth showing."""
 
     what: Words | str

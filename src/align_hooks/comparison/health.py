@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from statistics import median
+
+from msgspec import Struct
 
 from align_hooks.comparison.curves import of_one, side
 from align_hooks.comparison.finding import Finding, Metric, Words, when
@@ -36,8 +37,7 @@ class Condition(Enum):
     INCOMPLETE = "incomplete"
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(Struct, frozen=True):
     """One rank."""
 
     rank: int
@@ -50,8 +50,7 @@ class Rank:
     """Kind to the number of its records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """The health of a run."""
 
     side: RunSummary

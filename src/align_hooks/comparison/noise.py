@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import median
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.comparison.data.batches import differences
 from align_hooks.comparison.distances import MEASURED, weights
@@ -46,8 +47,7 @@ Measured: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
 """Name to the repeats' worst relative error, and to what a candidate is allowed, of one kind at one step."""
 
 
-@dataclass
-class Noise:
+class Noise(Struct, dict=True):
     """Errors of ``repeats`` against the pair's reference, each read once. Without repeats every limit is the default."""
 
     pair: Pair

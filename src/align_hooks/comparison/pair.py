@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.comparison.data.routing import is_given
 from align_hooks.comparison.distances import weights
@@ -22,8 +22,7 @@ from align_hooks.record.format.rows import ScalarRow
 from align_hooks.record.reader import Run
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True, dict=True):
     """A reference and a candidate, both made by ``open_run``."""
 
     reference: Run

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.finding import Finding, Named, Words
 from align_hooks.messages import Argument, Joined, Message, message, sentences
@@ -68,8 +70,7 @@ class FaultLocation(Named):
     CURVE = "curve"
 
 
-@dataclass(frozen=True)
-class StageInfo:
+class StageInfo(Struct, frozen=True):
     """What a stage of the ladder compares, and what a difference means that shows there first.
 
     ``place`` is where a fault sits that shows in this stage first, None where that takes a second look. ``draws``: the numbers depend on
@@ -104,8 +105,7 @@ class StageInfo:
         return message(f"method.{self.id}")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorOrigin:
+class ErrorOrigin(Struct, frozen=True):
     """A point at which an error comes about: its ``finding``, the points that it is made from, and the largest limit_ratio among these."""
 
     finding: Finding
@@ -118,8 +118,7 @@ class ErrorOrigin:
         return self.finding.name.removesuffix(GRADIENT)
 
 
-@dataclass(frozen=True, slots=True)
-class StageResult:
+class StageResult(Struct, frozen=True):
     """How one stage came out."""
 
     stage: StageInfo

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext
@@ -106,8 +108,7 @@ def point_stage(context: ComparisonContext, stage: StageInfo, *, backward: bool)
     return replace(result, origins=origins, jumps=jumps)
 
 
-@dataclass(frozen=True, slots=True)
-class PassComparison:
+class PassComparison(Struct, frozen=True):
     """The points of one pass of a step."""
 
     count: int

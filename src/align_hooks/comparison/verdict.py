@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
+
+from msgspec import Struct, field
 
 from align_hooks.comparison.finding import Finding, Words
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
@@ -30,8 +31,7 @@ class Verdict(Judgement):
     INCONCLUSIVE = ("inconclusive", 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """A tensor, a setting, or a pattern of several findings."""
 
     what: Words | str
@@ -41,8 +41,7 @@ class Suspect:
     """The pattern that a stage recognised (``finding.Pattern``, ``Made``, ``SampleRelation``); None where it is no known one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
+class Blame(Struct, frozen=True):
     """The place of a fault, and its likely causes."""
 
     place: FaultLocation
@@ -56,8 +55,7 @@ class Blame:
     """Whether the records do not show which side is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Criterion:
+class Criterion(Struct, frozen=True):
     """One line of the guide's acceptance standard."""
 
     name: str
@@ -74,8 +72,7 @@ class Criterion:
         return sentences(self.value, message("acceptance.own", value=self.own) if self.own is not None else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """One number of every step."""
 
     name: str
@@ -101,8 +98,7 @@ def relative(reference: float, candidate: float) -> float:
     return (candidate - reference) / (abs(reference) or 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """One of the runs."""
 
     path: str
@@ -143,8 +139,7 @@ class RunSummary:
         return " ".join(f"{name.upper()}{size}" for name, size in self.layout.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """Trainings and a comparison that tell more, with nothing mended before them."""
 
     words: Message
@@ -155,8 +150,7 @@ class Trial:
     """What is at fault where the runs then agree, and not alone at fault where they differ; None where that does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonResult:
+class ComparisonResult(Struct, frozen=True):
     """Everything that a report needs."""
 
     verdict: Verdict

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tree_sitter
 import tree_sitter_bash
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.configuration.assignments import assign, declare, names_set_in, note_read, set_options, shift, unset
 from align_hooks.configuration.beside import file_beside
@@ -48,8 +49,7 @@ ELSEWHERE = ("docker", "kubectl", "podman", "ssh")
 SCRIPT_NAME = re.compile(r"\S+\.(sh|bash|sbatch|slurm|job)")
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(Struct, frozen=True):
     """A text that another bash reads: a here-document, the word of ``bash -c`` or a file, as schedulers and containers get their jobs."""
 
     text: ShellWord

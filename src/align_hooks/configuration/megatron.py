@@ -12,8 +12,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from align_hooks.configuration import mindspeed
 from align_hooks.configuration.bash import evaluate

@@ -9,8 +9,9 @@ import itertools
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from align_hooks.configuration.beside import folders_above, program_of
 from align_hooks.configuration.files import read_text

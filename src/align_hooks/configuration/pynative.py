@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.configuration.values import Setting, SourceLocation, Value
 from align_hooks.data_file import sections
@@ -22,8 +23,7 @@ OF_FSDP = "data."
 _TABLES = sections(Path(__file__).with_name("pynative_keys.txt"))
 
 
-@dataclass(frozen=True, slots=True)
-class OwnKey:
+class OwnKey(Struct, frozen=True):
     """A key, or a section with a dot behind it."""
 
     own: str

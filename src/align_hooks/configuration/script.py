@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.configuration.values import ConfigurationError, SourceLocation, UndecidedVariable, Value
 from align_hooks.messages import Message, message
@@ -21,8 +22,7 @@ LONGEST = 1_000_000
 """Most characters of a variable: a variable that doubles itself in every line would fill the memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShellWord:
+class ShellWord(Struct, frozen=True):
     """A word of a command."""
 
     raw: str
@@ -39,8 +39,7 @@ class ShellWord:
         return self.raw.replace(CONTINUED, "")
 
 
-@dataclass(slots=True)
-class Script:
+class Script(Struct):
     """A script that is followed."""
 
     name: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from align_hooks.configuration.files import SCRIPT, TEXT, read_text
 from align_hooks.configuration.megatron import read_command, read_script

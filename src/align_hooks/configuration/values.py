@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.errors import AlignHooksError
 from align_hooks.messages import Argument, Message, message, rendered
@@ -37,25 +38,21 @@ class Unknown(Exception):
         return rendered(self.why)  # here, for most handlers never show the reason
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MissingArgument(Message):
+class MissingArgument(Message, frozen=True, eq=False):
     """That a value is an argument of the script itself, which nobody gives."""
 
     script: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnsetVariable(Message):
+class UnsetVariable(Message, frozen=True, eq=False):
     """That nothing sets a variable of a script, which is then empty in bash."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UndecidedVariable(Message):
+class UndecidedVariable(Message, frozen=True, eq=False):
     """That a script sets a variable, to any number of words, in a way that only a run shows."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IncompleteSide(Message):
+class IncompleteSide(Message, frozen=True, eq=False):
     """That a part of a side was not read, for want of a file or of arguments."""
 
 
@@ -63,8 +60,7 @@ class ConflictingValues(Unknown, ConfigurationError):
     """A configuration sets one thing to two values."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLocation:
+class SourceLocation(Struct, frozen=True):
     """Where something is set."""
 
     source: str
@@ -85,8 +81,7 @@ class SourceLocation:
         return self.line is None and self.source.endswith(".json")
 
 
-@dataclass(frozen=True, slots=True)
-class Tie:
+class Tie(Struct, frozen=True):
     """The keys that share one value of a YAML by an anchor."""
 
     anchor: str
@@ -95,8 +90,7 @@ class Tie:
     """Each dotted key with the path to the value within it (empty: all of it); the key with the anchor first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """The value of a name."""
 
     written: Setting
@@ -121,8 +115,7 @@ class Value:
         return str(self.place or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The configuration of one side."""
 
     side: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.configuration.beside import written_out
 from align_hooks.configuration.script import CONTINUED, LONGEST, Node, Script, ShellWord, blank, length_of, line_of, text_of

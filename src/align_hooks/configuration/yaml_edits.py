@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.configuration.values import ConfigurationError
 from align_hooks.configuration.yaml_files import YamlNode, leaves, parsed
@@ -18,8 +19,7 @@ INDENT = 2
 """Spaces by which the keys of a new section are indented."""
 
 
-@dataclass(frozen=True, slots=True)
-class MappingEntry:
+class MappingEntry(Struct, frozen=True):
     """A key of a mapping and its value."""
 
     key: YamlNode

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import yaml
+from msgspec.structs import replace
 
 from align_hooks.configuration.values import ConfigurationError, KeyPath, Setting, SourceLocation, Tie, Value
 from align_hooks.regular import ReadLimits

@@ -9,9 +9,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from align_hooks._version import __version__
 from align_hooks.checklist.family_match import elsewhere
@@ -38,8 +40,7 @@ from align_hooks.replay.weights import open_weights
 from align_hooks.settings import PREFIX, Settings, Source
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """A variable that is set."""
 
     name: str
@@ -111,8 +112,7 @@ EXTRAS = {"html": ("jinja2", "markupsafe", "vl_convert"), "tokenizer": ("tokeniz
 """The modules that each extra brings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Struct, frozen=True):
     """The result of an examination."""
 
     problems: tuple[str, ...]
@@ -194,8 +194,7 @@ def proofs(frameworks: Sequence[Framework]) -> Iterator[str]:
     yield from (proof.described(versions) for proof in kept if proof is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class JobDescription:
+class JobDescription(Struct, frozen=True):
     """What to run, as far as known."""
 
     side: str | None = None

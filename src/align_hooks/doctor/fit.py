@@ -8,8 +8,9 @@ import importlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.checklist.family_match import elsewhere as place_of_more
 from align_hooks.checklist.family_match import odd
@@ -101,8 +102,7 @@ def unfit(configuration: Configuration, settings: Settings, megatron: str, elsew
                 yield f"{PREFIX}{check.__name__.upper()}: {error}"
 
 
-@dataclass(frozen=True, slots=True)
-class _DataChecks:
+class _DataChecks(Struct, frozen=True):
     """The run's own checks of recorded data, each a method by the name of its setting, which raises the run's error."""
 
     configuration: Configuration

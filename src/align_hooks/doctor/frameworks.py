@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.doctor.patch_points import ABSENT, FOUND, LACKING, MARK, UNFIT, Device, HookStatus, Package
@@ -21,8 +22,7 @@ LONGEST = 600
 """Seconds that importing a framework may take; a network disk may be cold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
+class Framework(Struct, frozen=True):
     """The framework of one side."""
 
     side: str

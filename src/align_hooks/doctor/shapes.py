@@ -10,10 +10,11 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
 from packaging.version import InvalidVersion, Version
 
 from align_hooks.checklist.canonical_values import UNSET, ExpertLayers
@@ -46,8 +47,7 @@ COUNTED, MOST = ("num_layers", "expert_num"), 100_000
 """Sizes that are numbers of tensors, and the number above which such a size is a typing error and counts as unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
+class Shapes(Struct, frozen=True):
     """The tensors of a model, as far as known."""
 
     whole: Mapping[str, tuple[int, ...]]

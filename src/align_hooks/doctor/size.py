@@ -6,9 +6,10 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from align_hooks.checklist.canonical_values import UNSET
 from align_hooks.checklist.family_match import described, layers_with_experts
@@ -31,8 +32,7 @@ BEYOND = 10**15
 """A number above every size of a training; a float represents each smaller integer exactly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """The size of a training; None where its source does not have a number."""
 
     elements: int | None
@@ -99,8 +99,7 @@ def parameters(configuration: Configuration) -> int:
     return family.elements(size, tied=rows.value("tied_embeddings") is True, lacked=family.lacked(rows.value))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationReader:
+class ConfigurationReader(Struct, frozen=True):
     """A reader of a configuration by rows of the CheckList."""
 
     configuration: Configuration

@@ -15,9 +15,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.curves import is_table, is_tensorboard, read_events, read_tables, scalars_of

@@ -20,9 +20,10 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.data_file import sections
@@ -39,8 +40,7 @@ FLOAT32 = 2.0**-24
 """Relative rounding error of a value that was kept in fp32."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(Struct, frozen=True):
     """The names that a framework gives to the quantities of a row."""
 
     side: str | None
@@ -73,8 +73,7 @@ EVENTS = "events.out.tfevents."
 """Part of the name of an event file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Curves that a tool left."""
 
     curves: Curves

@@ -13,10 +13,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from align_hooks.errors import RecordError
 from align_hooks.evidence.recording import Row, Scalars, row_of
@@ -45,16 +47,14 @@ Printed: TypeAlias = tuple[float, float] | None
 """A number of a log, and half a unit of its last digit; None where the log has no number."""
 
 
-@dataclass(frozen=True)
-class TrainingLog(Scalars):
+class TrainingLog(Scalars, frozen=True):
     """The rows of a log, without a gap."""
 
     lines: list[tuple[int, int]] = field(default_factory=list)
     """Number and step of each line of a step, repeated ones included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line of a step."""
 
     step: int

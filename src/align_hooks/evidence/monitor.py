@@ -12,9 +12,10 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RecordError, shown
@@ -42,8 +43,7 @@ WORTH = 0.01
 """Largest relative resolution of a norm that is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Monitored:
+class Monitored(Struct, frozen=True):
     """The norms in one rank's files."""
 
     norms: Norms

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.configuration.values import FRAMEWORKS
 from align_hooks.errors import RefusedRun
@@ -29,8 +30,7 @@ def row_of(step: int, **known: float | bool | None) -> Row:
     return {"step": step, **dict.fromkeys(REQUIRED), **known}
 
 
-@dataclass(frozen=True)
-class Scalars:
+class Scalars(Struct, frozen=True):
     """The rows of scalars of a run."""
 
     side: str | None

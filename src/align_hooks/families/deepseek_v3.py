@@ -7,7 +7,8 @@ is a buffer, which training moves without a gradient. Transformer Engine fuses t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.families import llama, megatron, mindformers, qwen3_moe
 from align_hooks.families.family import CANONICAL, NATIVE, RULES, Allowed, Decoder, Family, Level, tables, without

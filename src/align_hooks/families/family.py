@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from align_hooks.data_file import columns, sections
 from align_hooks.names import blocks
@@ -57,8 +58,7 @@ NUMBERS: Mapping[str, str] = {
 """Placeholder of a number in a family's names to the size that counts it; ``sparse`` layers have experts."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingConfig:
+class RoutingConfig(Struct, frozen=True):
     """How tokens choose among experts. None is unknown."""
 
     experts: int
@@ -75,8 +75,7 @@ class RoutingConfig:
     """The size of all shared experts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(Struct, frozen=True):
     """The facts of a built decoder that ``config.json`` needs. None is unknown where no line says otherwise."""
 
     dims: Dims
@@ -104,8 +103,7 @@ class Decoder:
     """Whether each layer has a sliding window."""
 
 
-@dataclass(frozen=True, slots=True)
-class InMindFormers:
+class InMindFormers(Struct, frozen=True):
     """A class by which MindFormers builds a family."""
 
     network: str
@@ -133,8 +131,7 @@ class InMindFormers:
         return self.table if self.variant is None else self.variant(config)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """A family of models with canonical names, which are Hugging Face's."""
 
     name: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from align_hooks.families.family import Allowed, Args, Decoder, Family, GPTModel, RoutingConfig, tables
 from align_hooks.names.blocks import Dims
@@ -160,8 +161,7 @@ def rotary_base(gpt: GPTModel, args: Args) -> float | None:
     return base_of(turned, stated) if turned else next(iter(stated), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Llama3Scaling:
+class Llama3Scaling(Struct, frozen=True):
     """Rotary positions that Llama 3.1 scales: low frequencies by a factor, high ones not at all, and those between by a part of it.
 
     The formula is in megatron-core's ``rotary_pos_embedding.py`` (``_apply_scaling``) and Transformers' ``modeling_rope_utils.py``.

@@ -8,7 +8,8 @@ A ``TransformerConfig`` has Megatron-LM's fields, so :mod:`.megatron` reads it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.families import megatron
 from align_hooks.families.family import Allowed, Decoder, GPTModel, InMindFormers, ModelConfig, tables, without

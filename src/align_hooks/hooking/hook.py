@@ -3,10 +3,11 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.data_file import sections
 from align_hooks.settings import Settings
@@ -34,8 +35,7 @@ def _signature(function: Function) -> inspect.Signature:
     return inspect.signature(function)  # a tenth of a millisecond, in which a step would wait
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Struct, frozen=True):
     """A patch point of a framework, and the handler that runs there."""
 
     name: str
@@ -63,8 +63,7 @@ class Hook:
     """Whether targets are called in a training step, where an error of the handler ends recording and not training."""
 
 
-@dataclass(frozen=True)
-class HookTable:
+class HookTable(Struct, frozen=True):
     """A side's hooks as lines of a file, ``name | asked | versions | trigger:target,target | handler | marks | variant | why``.
 
     A handler is ``folder.file:function`` of the side, by default ``wrap`` in the file of the hook's name below ``hooks``. Marks are fields

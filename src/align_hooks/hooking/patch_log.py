@@ -11,11 +11,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import wrapt
+from msgspec import Struct
 
 from align_hooks.errors import AttachError
 from align_hooks.hooking.hook import Args, Around, Function, Hook, Instance, Kwargs, Result
@@ -35,8 +35,7 @@ class Wrapper(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignor
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """A replaced attribute."""
 
     owner: Owner
@@ -52,8 +51,7 @@ class Replacement:
         return vars(self.owner).get(self.name, _ABSENT) is self.after
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapped:
+class Wrapped(Struct, frozen=True):
     """A target with a wrapper around it: the arguments of :meth:`PatchLog.wrap`, and the changes that it made."""
 
     hook: Hook

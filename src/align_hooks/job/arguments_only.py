@@ -13,8 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from align_hooks.errors import NothingRecorded, SettingsError, shown
 from align_hooks.job.child import SIGNALLED, environment, wait

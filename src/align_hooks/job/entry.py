@@ -12,9 +12,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import replace
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 from align_hooks.errors import AlignHooksError, SettingsError
 from align_hooks.hooking.attach import attach, register_optional

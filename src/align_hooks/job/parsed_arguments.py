@@ -6,9 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from align_hooks.errors import RecordError
 from align_hooks.process.ranks import SCHEDULER
@@ -23,8 +25,7 @@ VARIABLE = "_ALIGN_HOOKS_ARGUMENTS"
 """The folder for parsed arguments; set only below ``run --arguments-only``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """The arguments of a process, as ``arguments.json`` holds them."""
 
     parsed: int

@@ -12,8 +12,9 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field, to_builtins
 
 from align_hooks.hooking.patch_log import PatchLog
 from align_hooks.process.ranks import Launch
@@ -24,8 +25,7 @@ COUNTED = 1
 """Index of the step whose operators, graph and waits are counted; the first one compiles and allocates."""
 
 
-@dataclass
-class WitnessedStep:
+class WitnessedStep(Struct):
     """A step of a rank."""
 
     step: int
@@ -37,8 +37,7 @@ class WitnessedStep:
     """None where it is not known, as of a first step that compiles."""
 
 
-@dataclass
-class Witnessed:
+class Witnessed(Struct):
     """What the witness of a rank writes."""
 
     side: str
@@ -114,7 +113,7 @@ class JobWitness:
         """Write the file of this rank, which replaces the one before."""
         self.seen.left_out = dict(self.left_out)
         self.seen.host_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        atomic.write_json(self.folder / f"{self.seen.rank}.json", asdict(self.seen))
+        atomic.write_json(self.folder / f"{self.seen.rank}.json", to_builtins(self.seen))
 
 
 def read(folder: Path) -> list[Witnessed]:

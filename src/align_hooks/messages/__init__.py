@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from string import Formatter
 from typing import TypeAlias, Union
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.messages.catalogue import spoken, template
 
@@ -37,8 +39,7 @@ class Separator(Enum):
     LINES = "lines"
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """A list of messages or names."""
 
     parts: tuple[Argument, ...]
@@ -48,8 +49,7 @@ class Joined:
         return rendered(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A statement before it is put into words."""
 
     id: str

@@ -1,9 +1,8 @@
 """One router's choice of experts in a step, and a recorded choice in its place."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from mindspore import Parameter, Tensor
+from msgspec import Struct
 
 from align_hooks.names.blocks import Array
 from align_hooks.replay.routing import Router
@@ -12,8 +11,7 @@ UNTOUCHED = -1
 """The buffer's first value: no expert."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One router's buffers in the compiled graph."""
 
     name: str

@@ -4,14 +4,13 @@ MindSpore joins the rows of all data-parallel ranks in the order of the ranks, a
 does not train on the rows of its own data set. MindFormers multiplies ``runner_config.batch_size`` by these numbers itself (1.3 to 1.9).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.objects import Config
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """The numbers of ``parallel_config`` and its neighbours."""
 
     dp: int = 1

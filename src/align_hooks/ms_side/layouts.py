@@ -6,7 +6,8 @@ along the rows of that part over an optimizer-parallel group. A record keeps the
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.objects import LayoutEntry
@@ -17,8 +18,7 @@ ARRANGEMENT, MAP, UNIFORM, GROUP, FULL_SHAPE = 0, 1, 4, 5, 6
 """Positions in an entry of ``parameter_layout_dict`` (MindSpore 2.7 to 2.9, where it has 12 members)."""
 
 
-@dataclass(frozen=True, slots=True)
-class WeightLayout:
+class WeightLayout(Struct, frozen=True):
     """The division of a weight over the ranks of a pipeline stage."""
 
     name: str

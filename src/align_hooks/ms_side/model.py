@@ -6,10 +6,11 @@ rank holds uncut and never uses, are left out.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import mindspore
 from mindspore import communication
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Family, InMindFormers, ModelConfig
@@ -34,8 +35,7 @@ MOVED_BUFFERS = (".router.expert_bias", ".mlp.expert_bias")
 """Endings of the names of Parameters that training moves without a gradient: the biases of experts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A trainable parameter, or a buffer that training moves, and its canonical pieces."""
 
     model: Weight
@@ -47,8 +47,7 @@ class Parameter:
     trainable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Struct, frozen=True):
     """The model inside a training cell."""
 
     network: Cell
@@ -102,8 +101,7 @@ class Model:
         return described(self.family, decoder, self.misfits)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(Struct, frozen=True):
     """All trainable parameters of this rank, in the order of the training cell's gradients."""
 
     all: tuple[Parameter, ...]

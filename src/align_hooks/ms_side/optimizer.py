@@ -5,10 +5,11 @@ position of the learning-rate schedule. The attributes of the moments, and the a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import mindspore
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import number
@@ -21,8 +22,7 @@ from align_hooks.record.reader import OptimizerState
 from align_hooks.settings import PREFIX
 
 
-@dataclass(frozen=True, slots=True)
-class Adam:
+class Adam(Struct, frozen=True):
     """A class of Adam."""
 
     moments: tuple[str, str]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.names.blocks import Array, Blocks, Stack, View
 from align_hooks.names.fused import Fused
@@ -46,8 +46,7 @@ def largest_part(size: int, limit: int) -> int:
     return max(part for part in range(1, min(size, limit) + 1) if size % part == 0)
 
 
-@dataclass(frozen=True, slots=True)
-class NormPlan:
+class NormPlan(Struct, frozen=True):
     """The grouping of gradients by call, and the piece of each chunk."""
 
     groups: tuple[tuple[tuple[int, ...], int], ...]
@@ -81,8 +80,7 @@ class NormPlan:
         return dict(zip(self.names, squared.tolist(), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A piece of a gradient as a matrix."""
 
     gradient: int
@@ -117,8 +115,7 @@ class Matrix:
         return row_signs(np.arange(self.row_tiles * TURNS)).astype(np.float32).reshape(-1, TURNS, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class PieceGroup:
+class PieceGroup(Struct, frozen=True):
     """Stacked pieces with equal numbers of columns."""
 
     members: tuple[Matrix, ...]
@@ -137,8 +134,7 @@ class PieceGroup:
         return np.concatenate([member.row_signs for member in self.members])
 
 
-@dataclass(frozen=True, slots=True)
-class SketchPlan:
+class SketchPlan(Struct, frozen=True):
     """The grouping of pieces by call, and the piece of each sum."""
 
     groups: tuple[PieceGroup, ...]

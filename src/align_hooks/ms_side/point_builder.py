@@ -1,10 +1,10 @@
 """Points made and put into the Cells of a model, and those that newer and older models share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from mindspore import nn
+from msgspec import Struct, field
 
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.objects import Cell
@@ -12,8 +12,7 @@ from align_hooks.ms_side.points import ExpertWeightsPoint, OfExperts, Point, Tok
 from align_hooks.names import points
 
 
-@dataclass
-class Builder:
+class Builder(Struct):
     """Makes points and puts them into Cells."""
 
     layout: TokenLayout

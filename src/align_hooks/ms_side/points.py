@@ -10,11 +10,11 @@ the host makes their numbers in fp64 on selected steps, since MindSpore's produc
 that its graph makes in fp32, and full tensors where wanted."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
+from msgspec import Struct
 
 from align_hooks.ms_side.objects import Cell
 from align_hooks.ms_side.own_parameters import own_array, own_parameter, set_unregistered, switch
@@ -29,8 +29,7 @@ LARGEST = 3.4e38
 """The fp32 number in the place of infinities and NaN."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """A value in a Cell's tensor."""
 
     name: str
@@ -46,8 +45,7 @@ class View:
         return int(np.prod(self.shape[:-1], dtype=int)) * (self.stop - self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLayout:
+class TokenLayout(Struct, frozen=True):
     """The order of a batch's tokens in the tensors of a model."""
 
     rows: int

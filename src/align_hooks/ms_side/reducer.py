@@ -28,10 +28,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
 
 import mindspore
 from mindspore import Parameter, Tensor, nn, ops
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.model import Parameters, refill, sketches, squared_sums
@@ -47,8 +48,7 @@ from align_hooks.quantities.sketches import GRADIENT_SKETCHES
 from align_hooks.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """The tasks of a capturing Cell in every step, decided before the graph is compiled."""
 
     norms: bool = False

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.errors import RefusedRun
@@ -33,8 +33,7 @@ PADDING = "#padding"
 """Suffix of the canonical name of a padded vocabulary's dummy rows; no Hugging Face name has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dims:
+class Dims(Struct, frozen=True):
     """The sizes of a decoder on which its layouts depend."""
 
     heads: int
@@ -54,8 +53,7 @@ class Dims:
     """The rank of latent attention's queries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Part ``index`` of ``count`` equal parts of a parameter along ``axis``, which a tensor-parallel rank holds."""
 
     axis: int | None = None
@@ -67,8 +65,7 @@ class Cut:
 WHOLE = Cut()
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """``repeats`` × (``rows[0]`` rows of piece 0, ``rows[1]`` of piece 1, …) along the first axis."""
 
     repeats: int
@@ -132,8 +129,7 @@ class Blocks:
                 yield slice(low - start, high - start)
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """Matrices of experts, one below the other. Each is transposed: ``columns[0]`` of its columns are piece 0, and so on."""
 
     experts: int
@@ -203,8 +199,7 @@ class Division(Enum):
     ROWS = "rows as they lie, of whatever piece"
 
 
-@dataclass(frozen=True, slots=True)
-class FusedLayout:
+class FusedLayout(Struct, frozen=True):
     """The layout of the pieces in a kind of parameter."""
 
     name: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.names.blocks import Array, Blocks, Stack, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A canonical tensor in a rank's native parameter."""
 
     name: str
@@ -24,8 +24,7 @@ class Piece:
     """Whether the name is the framework's, as no family has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElementRange:
+class ElementRange(Struct, frozen=True):
     """Elements [start, stop) of one piece in a rank's share of a native tensor, in row-major order."""
 
     start: int
@@ -34,8 +33,7 @@ class ElementRange:
     """The index in :attr:`Fused.parts`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(Struct, frozen=True):
     """A native parameter on this rank, with its canonical pieces."""
 
     native: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.data_file import sections
 
@@ -27,8 +28,7 @@ EMBEDDED, NORMALISED = "@", "^"
 ``MultiTokenPredictionBlock.forward``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PointSpec:
+class PointSpec(Struct, frozen=True):
     """A kind of point."""
 
     name: str
@@ -53,8 +53,7 @@ IN_BLOCK = re.compile(r"(?P<block>.*\blayers\.(?P<layer>\d{1,6}))(?:\.(?P<kind>.
 EXPERT = re.compile(r"(?<=\.experts\.)\d{1,6}$")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PointPosition:
+class PointPosition(Struct, frozen=True, order=True):
     """The position of a point in a forward pass."""
 
     stage: int

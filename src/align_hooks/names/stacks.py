@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.names.blocks import Array
 from align_hooks.names.table import numbers_in, pattern_of
@@ -21,8 +21,7 @@ MOST = 10_000
 """Most experts of a layer; a tensor of more is no stack."""
 
 
-@dataclass(frozen=True, slots=True)
-class StackSlot:
+class StackSlot(Struct, frozen=True):
     """The place of one expert's piece in a stack."""
 
     stack: str

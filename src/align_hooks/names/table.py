@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import PADDING, UNFUSED, WHOLE, Cut, Dims, Division, FusedLayout
 from align_hooks.names.fused import Fused, Piece
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A kind of parameter. ``{layer}`` and ``{expert}`` in its names stand for numbers, counted over the whole model.
 
     ``{mtp}`` is the number of a layer for multi-token prediction, which Hugging Face counts on after the decoder's, ``{after}``.
@@ -31,8 +32,7 @@ def any_layer(name: str) -> str:
     return re.sub(r"\.\d+(?=\.)", ".*", name)
 
 
-@dataclass(frozen=True, slots=True)
-class NameTable:
+class NameTable(Struct, frozen=True):
     """A framework's rules for the parameters of a model."""
 
     framework: str

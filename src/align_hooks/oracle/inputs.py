@@ -8,11 +8,11 @@ micro-batch's routers (``switch_load_balancing_loss_func``). Settings that no ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.comparison.settings import arguments
 from align_hooks.errors import RecordError
@@ -29,8 +29,7 @@ from align_hooks.record.reader import Run
 from align_hooks.settings import PREFIX
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
+class Objective(Struct, frozen=True):
     """The function of token losses and router logits that a step differentiates."""
 
     tokens: Array
@@ -115,8 +114,7 @@ KNOWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3", "glm4_moe", "gpt
 """Hugging Face's ``model_type`` of the models whose layers :mod:`.points` knows."""
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """A step's weights, batch and objective."""
 
     facts: Facts

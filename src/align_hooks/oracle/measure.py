@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from align_hooks.comparison.arbitration import SIDES, JudgedPoint, PointKind, TruthDistance, choice, distance
@@ -30,8 +30,7 @@ COLUMNS = lru_cache(maxsize=64)(column_signs)
 """The signs of a point's columns, kept for its other rows."""
 
 
-@dataclass
-class Sums:
+class Sums(Struct):
     """Squared sums of a point over the rows seen so far."""
 
     truth: float = 0.0
@@ -79,8 +78,7 @@ class Sums:
         }
 
 
-@dataclass
-class RouterChoices:
+class RouterChoices(Struct):
     """How many of a router's tokens go to other experts than the truth chooses."""
 
     tokens: int = 0

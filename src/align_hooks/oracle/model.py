@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import torch
 import transformers
+from msgspec import Struct
 from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -148,8 +148,7 @@ def computing_in(name: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-@dataclass(frozen=True, slots=True)
-class RouterTerms:
+class RouterTerms(Struct, frozen=True):
     """The terms of one layer's router, coefficients included."""
 
     balance: float = 0.0

@@ -7,11 +7,11 @@ one row in it, and the hidden states between layers. The backward pass makes eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec import Struct, field
 from torch.nn import functional
 
 from align_hooks.comparison.arbitration import PointKind
@@ -29,8 +29,7 @@ Rows = list[torch.Tensor]
 """A tensor of each row, ``[1, sequence, width]``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LayerParts:
+class _LayerParts(Struct, frozen=True):
     """A layer of the model, and for multi-token prediction the embedding and the output that it shares."""
 
     name: str

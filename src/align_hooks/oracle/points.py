@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
@@ -41,8 +41,7 @@ PROBE = "align_hooks_probe"
 """The attribute of an attention that holds its probe."""
 
 
-@dataclass(frozen=True, slots=True)
-class PointRows:
+class PointRows(Struct, frozen=True):
     """Rows of a point's value or of its gradient, a parameter's gradient, a term of the loss, or a router's choice."""
 
     point: str
@@ -56,8 +55,7 @@ class PointRows:
     """Positions, row by row, of an expert's tokens; None of other points."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbedTensor:
+class ProbedTensor(Struct, frozen=True):
     """A tensor at a point, and the function that makes its layout canonical."""
 
     tensor: torch.Tensor

@@ -18,6 +18,8 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
 
+from msgspec import Struct
+
 from align_hooks.errors import shown
 from align_hooks.process.storage import opened
 from align_hooks.regular import ReadLimits, values_of
@@ -176,8 +178,7 @@ class ZipFileSystem:
         return self.files[name][start:end]
 
 
-@dataclass(frozen=True, repr=False)
-class Member:
+class Member(Struct, frozen=True):
     """A path in an archive, with the methods of ``pathlib.Path`` that the readers of a record use."""
 
     fs: ZipFileSystem

@@ -11,8 +11,9 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from align_hooks.errors import SettingsError
 
@@ -30,8 +31,7 @@ DEAD = "ZX"
 """The kernel's states of a process that has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A process of a job."""
 
     rank: int = 0

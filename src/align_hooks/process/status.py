@@ -11,8 +11,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from align_hooks.errors import SettingsError
 from align_hooks.process.ranks import LOOPBACK, Launch, is_restart, launchers
@@ -27,8 +29,7 @@ ELSEWHERE = ("RANK_TABLE_FILE", "MS_SIMULATION_LEVEL", "OMPI_COMM_WORLD_SIZE")
 """Variables of jobs whose ranks may be on other machines, or only simulated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """An attached process."""
 
     pid: int

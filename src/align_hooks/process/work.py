@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeVar
+
+from msgspec import Struct
 
 from align_hooks.messages.progress import Progress, silent
 
@@ -17,8 +18,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class WorkPool:
+class WorkPool(Struct, frozen=True):
     """The workers of long readings."""
 
     progress: Progress = silent

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.comparison.verdict import relative
 from align_hooks.job.witness import Witnessed
@@ -23,8 +24,7 @@ class DifferenceKind(Enum):
     FINAL = "final"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The first difference of a kind."""
 
     kind: DifferenceKind

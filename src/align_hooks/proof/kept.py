@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from align_hooks.errors import shown
 from align_hooks.messages import rendered
@@ -21,8 +22,7 @@ FILE = Path("share", "align_hooks", "proof.json")
 """Below the prefix of the interpreter that trained."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptProof:
+class KeptProof(Struct, frozen=True):
     """The last proof of an environment."""
 
     verdict: str

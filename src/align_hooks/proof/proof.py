@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from align_hooks.comparison.health import Health
 from align_hooks.comparison.verdict import Judgement
@@ -37,8 +38,7 @@ class Shortfall(Enum):
     NOT_WHOLE = "not whole"
 
 
-@dataclass(frozen=True, slots=True)
-class WayResult:
+class WayResult(Struct, frozen=True):
     """A training beside the job without hooks."""
 
     trained: Trained
@@ -56,8 +56,7 @@ class WayResult:
         return ProofVerdict.DISPROVEN if self.differences else ProofVerdict.PROVEN
 
 
-@dataclass(frozen=True, slots=True)
-class HookFired:
+class HookFired(Struct, frozen=True):
     """A hook of the training with everything recorded."""
 
     name: str
@@ -68,8 +67,7 @@ class HookFired:
     """What the hook is for."""
 
 
-@dataclass(slots=True)
-class Proof:
+class Proof(Struct):
     """The result of a proof."""
 
     command: Sequence[str]

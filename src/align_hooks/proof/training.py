@@ -7,10 +7,11 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from align_hooks.job.child import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, environment, wait
 from align_hooks.job.run import account
@@ -48,8 +49,7 @@ ENDED = (Failure.FAILED, Failure.KILLED, Failure.SHORT)
 """Failures of a training that should have gone on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
+class Trained(Struct, frozen=True):
     """A training that has ended."""
 
     way: Way

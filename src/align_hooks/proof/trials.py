@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.health import health
 from align_hooks.errors import RecordError
@@ -29,8 +31,7 @@ SPARED = 0.8
 """Share of the free space that a record may take."""
 
 
-@dataclass(slots=True)
-class Trials:
+class Trials(Struct):
     """Trains a job in one way after the other."""
 
     proof: Proof

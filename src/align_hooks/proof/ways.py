@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from align_hooks.quantities.registry import KINDS, SWITCHES, TENSORS
 from align_hooks.settings import PREFIX
@@ -18,8 +19,7 @@ SEEDING = {**SEEDED, f"{PREFIX}SEED": "1234"}
 """Variables by which a job may repeat itself to the bit, where its weights start equal without, and where they do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """One training of the job."""
 
     name: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class VariableOption:
+class VariableOption(Struct, frozen=True):
     """A further variable of a quantity."""
 
     name: str
@@ -17,8 +17,7 @@ class VariableOption:
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Struct, frozen=True):
     """A variable that asks for a quantity at some steps."""
 
     name: str
@@ -29,8 +28,7 @@ class Switch:
     """Whether it is printed where nothing is recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """A quantity that a run can record. Without files it is a row a step in ``NAME/rank_M.jsonl``."""
 
     name: str

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
@@ -48,8 +48,7 @@ class SampleRelation(Enum):
     OTHER_SAMPLES = "different samples"
 
 
-@dataclass(frozen=True, slots=True)
-class Occurs:
+class Occurs(Struct, frozen=True):
     """The occurrences of an id among tokens."""
 
     times: int = 0
@@ -57,8 +56,7 @@ class Occurs:
     """Occurrences that count, or are followed by a token of their sample that counts."""
 
 
-@dataclass(slots=True)
-class BatchStatistics:
+class BatchStatistics(Struct):
     """Statistics of one run's batches."""
 
     steps: list[int] = field(default_factory=list)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import message
@@ -29,8 +30,7 @@ READ: dict[str, Callable[[Run, int], object]] = {
 """The check of each quantity at one step; of tensors only headers are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """A quantity in a run."""
 
     kind: str

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.messages import Message
@@ -58,15 +58,14 @@ ADAMS = ParameterGroup(())
 """Stands for the group of a parameter that no group on record names."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerState:
+class OptimizerState(Struct, frozen=True):
     """The optimizer's state."""
 
     updates: int
     """The exponent of the bias correction in the last update."""
     moments: Mapping[str, Tensors]
     """``exp_avg``, ``exp_avg_sq``, ``momentum_buffer`` to canonical name to full fp32 array; those that the run's optimizer has."""
-    dtypes: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = {}
     """Moment to its type in the optimizer, ``float32`` or ``bfloat16``; empty where unknown."""
 
 

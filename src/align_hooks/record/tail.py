@@ -8,8 +8,9 @@ are then read from the beginning, and no step is returned twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import size_of
@@ -25,8 +26,7 @@ from align_hooks.record.read.scalar_rows import merged_row
 from align_hooks.record.reader import Run, open_run
 
 
-@dataclass
-class Followed:
+class Followed(Struct):
     """A run under way."""
 
     path: Path

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from align_hooks.errors import RecordError
 from align_hooks.messages import Message, message
@@ -24,8 +25,7 @@ from align_hooks.record.read.run_files import BatchSource
 from align_hooks.record.reader import Run
 
 
-@dataclass(slots=True)
-class Verified:
+class Verified(Struct):
     """The result of a verification."""
 
     run: Path
@@ -48,8 +48,7 @@ class Verified:
         self.files += 1
 
 
-@dataclass(frozen=True, slots=True)
-class FileCheck:
+class FileCheck(Struct, frozen=True):
     """A file or a row, and the function that reads and checks it."""
 
     path: Path

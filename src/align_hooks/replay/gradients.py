@@ -5,7 +5,6 @@ Tensors are found by canonical name and read one by one, so that the host never 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 from align_hooks.errors import RecordError, RefusedRun
@@ -15,8 +14,7 @@ from align_hooks.replay.source import ReplaySource
 from align_hooks.replay.weights import Shapes, refuse_unfit
 
 
-@dataclass
-class Injection(ReplaySource):
+class Injection(ReplaySource, dict=True):
     """The gradients that ``ALIGN_HOOKS_INJECT_GRADIENTS`` names."""
 
     quantity, words, recorder = "gradients", "gradients", "ALIGN_HOOKS_GRADIENTS"

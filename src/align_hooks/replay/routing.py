@@ -5,15 +5,15 @@ differences have another cause. Scores, weights of the experts and losses stay t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.names.blocks import Array
 from align_hooks.replay.source import ReplaySource
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(Struct, frozen=True):
     """A layer's router."""
 
     experts: int
@@ -21,7 +21,6 @@ class Router:
     """The number of experts of each token."""
 
 
-@dataclass
 class RoutingReplay(ReplaySource):
     """The experts that ``ALIGN_HOOKS_REPLAY_ROUTING`` names."""
 

@@ -1,9 +1,10 @@
 """A quantity of a recorded run that is replayed at some steps of another run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.messages import rendered
@@ -12,8 +13,7 @@ from align_hooks.record.reader import Run, open_run
 from align_hooks.settings import Source
 
 
-@dataclass
-class ReplaySource:
+class ReplaySource(Struct, dict=True):
     """A quantity of the run that a variable names as its source."""
 
     quantity: ClassVar[str]

@@ -6,7 +6,6 @@ What is recorded are the run's own values, before they are replaced.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names import points
@@ -19,7 +18,6 @@ BLOCKS = re.compile(r"model\.embed_tokens|.*\blayers\.\d+")
 RECORD = "ALIGN_HOOKS_ACTIVATIONS_TENSORS='model.embed_tokens,model.layers.*[0-9]'"
 
 
-@dataclass
 class Teacher(ReplaySource):
     """The activations that ``ALIGN_HOOKS_TEACHER`` names."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.messages import Argument, Joined, Message, Separator, message, sentences, with_commands
 
@@ -28,16 +29,14 @@ SCREEN = Medium.TERMINAL | Medium.PAGE
 EVERYWHERE = TEXT | Medium.PAGE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentBlock:
+class DocumentBlock(Struct, frozen=True, kw_only=True):
     """A part of a document."""
 
     on: Medium = EVERYWHERE
     """Media that print the block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph(DocumentBlock):
+class Paragraph(DocumentBlock, frozen=True):
     """A paragraph, and below it the commands of its message, to be copied."""
 
     text: Argument
@@ -56,8 +55,7 @@ class Paragraph(DocumentBlock):
         return self.text if self.word is None else fact_text(self.word, self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Heading(DocumentBlock):
+class Heading(DocumentBlock, frozen=True):
     """A head within a section."""
 
     text: Argument
@@ -67,8 +65,7 @@ class Heading(DocumentBlock):
     """Number of the things below, which a page shows; None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Items(DocumentBlock):
+class Items(DocumentBlock, frozen=True):
     """Lines below one another."""
 
     lines: Sequence[Argument]
@@ -81,8 +78,7 @@ class Items(DocumentBlock):
     indent: int = STEP
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One of the things that a fact lists."""
 
     text: Argument
@@ -92,8 +88,7 @@ class Item:
     """What a page says beside the item."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValues(DocumentBlock):
+class KeyValues(DocumentBlock, frozen=True):
     """Labels with what is known under each, in one line of a text."""
 
     facts: Sequence[tuple[Argument, Sequence[Item]]]
@@ -104,8 +99,7 @@ class KeyValues(DocumentBlock):
         return sentences(*(fact_text(label, sentences(*(item.text for item in items))) for label, items in self.facts if items))
 
 
-@dataclass(frozen=True, slots=True)
-class Box(DocumentBlock):
+class Box(DocumentBlock, frozen=True):
     """A framed advice: a text with its commands, and what a page shows below."""
 
     label: Message
@@ -115,8 +109,7 @@ class Box(DocumentBlock):
     blocks: Sequence[DocumentBlock] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A cell of a table, where it is more than a text."""
 
     text: Argument
@@ -133,8 +126,7 @@ class Cell:
         return content if isinstance(content, Cell) else cls(content)
 
 
-@dataclass(frozen=True, slots=True)
-class Table(DocumentBlock):
+class Table(DocumentBlock, frozen=True):
     """A table; its last column is wrapped on a terminal."""
 
     heads: Sequence[Argument | Cell]
@@ -151,8 +143,7 @@ class Table(DocumentBlock):
     """Class of a page's style sheet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Code(DocumentBlock):
+class Code(DocumentBlock, frozen=True):
     """Lines to be copied, which no printer breaks."""
 
     lines: Sequence[str]
@@ -160,8 +151,7 @@ class Code(DocumentBlock):
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fold(DocumentBlock):
+class Fold(DocumentBlock, frozen=True):
     """Blocks that a page folds away behind a line, which is a text's heading."""
 
     summary: Argument
@@ -170,8 +160,7 @@ class Fold(DocumentBlock):
     """Number of the things below; None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section(DocumentBlock):
+class Section(DocumentBlock, frozen=True):
     """Blocks with a head of their own on a page; a text leaves the head out."""
 
     id: str
@@ -185,8 +174,7 @@ class Section(DocumentBlock):
     """Further classes of a page's style sheet, where the section is folded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plots(DocumentBlock):
+class Plots(DocumentBlock, frozen=True):
     """Plots of a page, which its script draws."""
 
     make: Callable[[], Sequence[Data]]
@@ -195,8 +183,7 @@ class Plots(DocumentBlock):
     """Whether there is one run, and so no difference."""
 
 
-@dataclass(frozen=True, slots=True)
-class Special(DocumentBlock):
+class Special(DocumentBlock, frozen=True):
     """A block of one report, with a macro of ``web/special.html``."""
 
     macro: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.comparison.control_band.signed_drift import SignedDrift
 from align_hooks.comparison.finding import Finding

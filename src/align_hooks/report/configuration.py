@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 
-from msgspec.structs import asdict
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from align_hooks.comparison.settings.recorded import OF_NONE, equal, show
 from align_hooks.comparison.verdict import RunSummary
@@ -30,8 +30,7 @@ class DifferenceRule(Enum):
     """None: every run has its own values."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingRow:
+class SettingRow(Struct, frozen=True):
     """One setting."""
 
     name: str
@@ -41,8 +40,7 @@ class SettingRow:
     """Whether the difference may change the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingGroup:
+class SettingGroup(Struct, frozen=True):
     """Settings under a head."""
 
     name: Message

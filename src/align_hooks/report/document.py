@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message
@@ -17,8 +18,7 @@ from align_hooks.report.blocks import Blocks
 STYLES = {kind: dict(line.split(": ") for line in lines) for kind, lines in sections(Path(__file__).with_name("styles.txt")).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """One side in the head of a page; what is not on record is empty."""
 
     role: Argument
@@ -33,8 +33,7 @@ class Identity:
     recorded: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GlossaryEntry:
+class GlossaryEntry(Struct, frozen=True):
     """A word and its meaning."""
 
     slug: str
@@ -44,8 +43,7 @@ class GlossaryEntry:
     """The address of the stage that the word names, where that has its findings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A report."""
 
     result: Enum | None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.comparison.finding import Value
 from align_hooks.comparison.verdict import Curve
@@ -32,8 +33,7 @@ Ticks: TypeAlias = Sequence[tuple[float, str]]
 """Places on an axis, in pixels, and their labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
+class Glance(Struct, frozen=True):
     """The picture as ticks and SVG paths; of a single run, what concerns differences is empty."""
 
     name: Argument

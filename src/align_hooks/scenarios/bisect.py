@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.comparison.pair import Pair
 from align_hooks.record.reader import Run
 from align_hooks.scenarios.plan import BLANK, NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(Struct, frozen=True):
     """A setting that makes a model or its layout smaller: arguments of Megatron-LM, with ``{}`` for the value, and MindFormers' keys."""
 
     name: str

@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Judgement, Verdict
@@ -30,8 +31,7 @@ class Climbed(Judgement):
     NOT_TRAINED = ("not trained", 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Struct, frozen=True):
     """A rung and its result."""
 
     rung: Rung

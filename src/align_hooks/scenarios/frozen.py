@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.comparison.context import Decode
 from align_hooks.comparison.control_band.departure import WORDS
@@ -19,8 +20,7 @@ SHOWN = 5
 """The most samples of an isolated step that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class IsolatedStep:
+class IsolatedStep(Struct, frozen=True):
     """An outlying step, which can be run without the others, as weights never moved."""
 
     step: int

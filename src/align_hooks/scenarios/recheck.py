@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from align_hooks._version import __version__
 from align_hooks.comparison.pipeline import compare
@@ -29,8 +29,7 @@ class Held(Judgement):
     BROKEN = ("no longer holds", 1)
 
 
-@dataclass(frozen=True)
-class Departure:
+class Departure(Struct, frozen=True):
     """One thing that is no longer as the card says."""
 
     place: str

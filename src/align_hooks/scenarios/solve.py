@@ -9,9 +9,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from align_hooks.comparison.stage_result import FaultLocation
 from align_hooks.comparison.verdict import ComparisonResult, Trial, Verdict
@@ -38,8 +39,7 @@ class SolveState(msgspec.Struct):
     format: int = 1
 
 
-@dataclass(frozen=True)
-class Conclusion:
+class Conclusion(Struct, frozen=True):
     """How it ended."""
 
     result: Solved
@@ -50,8 +50,7 @@ class Conclusion:
     """What a person runs now."""
 
 
-@dataclass
-class Solving:
+class Solving(Struct):
     """Two commands on their way to the cause."""
 
     trainings: Trainings

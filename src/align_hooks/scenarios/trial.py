@@ -14,10 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from align_hooks.comparison.pipeline import compare
 from align_hooks.comparison.verdict import ComparisonResult, Judgement, Trial, Verdict
@@ -74,8 +74,7 @@ class SolveStep(msgspec.Struct):
     """What alone is not at fault; None where nothing is ruled out."""
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """What a line took."""
 
     seconds: float
@@ -85,8 +84,7 @@ class Spent:
     """Whether it was run by an earlier start."""
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """What may be used up, in all."""
 
     trials: int
@@ -102,8 +100,7 @@ class Halt(Exception):
         self.result, self.words, self.lines = result, words, lines
 
 
-@dataclass
-class Trainings:
+class Trainings(Struct):
     """Both sides' trainings in a folder."""
 
     folder: Path

@@ -6,8 +6,9 @@ the sides write them earlier, with :func:`record_gradients`.
 
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from align_hooks.names.blocks import Array
 from align_hooks.quantities.activations import ACTIVATIONS
@@ -26,8 +27,7 @@ from align_hooks.session.session import Session
 Produced = TypeVar("Produced")
 
 
-@dataclass(frozen=True, slots=True)
-class LocalNorms:
+class LocalNorms(Struct, frozen=True):
     """Norms of a step's gradients on this rank."""
 
     point: str

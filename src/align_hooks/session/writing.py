@@ -7,11 +7,12 @@ last, and so written when everything that it lists is on disk and synced: a kill
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.names.blocks import Array
 
@@ -23,8 +24,7 @@ NOTED = 1.0
 """Seconds of waiting after which training reports a slow disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTask:
+class WriteTask(Struct, frozen=True):
     """A part of a step's record to be written."""
 
     what: str
@@ -123,8 +123,8 @@ def detach_copies(value: Value) -> tuple[Value, int]:
             return {key: detached(item) for key, item in value.items()}
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(map(detached, value))
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{field.name: detached(getattr(value, field.name)) for field in fields(value)})
+        if isinstance(value, Struct):
+            return replace(value, **{name: detached(getattr(value, name)) for name in value.__struct_fields__})
         return value
 
     return cast(Value, detached(value)), size

@@ -5,10 +5,10 @@ the calls of one. A large value is measured where it is, in blocks that stay in 
 has no fp64, and nothing waits for a device.
 """
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
+from msgspec import Struct, field
 
 from align_hooks.record.format.sketch import PROJECTIONS
 from align_hooks.record.read.activations import LEAST, MOST, NUMBERS, measured, row_signs
@@ -21,8 +21,7 @@ Key: TypeAlias = tuple[str, int]
 """The name of a value and its micro-batch."""
 
 
-@dataclass
-class ActivationNumbers:
+class ActivationNumbers(Struct):
     """The numbers of the values of one step, on their device."""
 
     seen: dict[Key, None] = field(default_factory=dict)

@@ -24,10 +24,10 @@ returned loss, as a sum or as a mean. Recomputed layers are inside the model, wh
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from msgspec import Struct, field
 
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.missing_batch import MissingBatchReason
@@ -41,8 +41,7 @@ SAME_LOSS = 1e-4
 """Relative difference between the returned loss and its recomputed value: both sum the same numbers in fp32."""
 
 
-@dataclass(eq=False)
-class MicroBatch:
+class MicroBatch(Struct, eq=False):
     """The inputs of one forward pass, and what becomes of its token losses."""
 
     inputs: dict[str, Array]

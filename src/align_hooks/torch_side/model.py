@@ -9,11 +9,12 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 import torch
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.family import Decoder, Family
@@ -41,8 +42,7 @@ Ranges: TypeAlias = Mapping[int, tuple[int, int, torch.Tensor | None]]
 """Id of a model parameter to the elements [start, stop) that this rank's distributed optimizer updates, and their tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A model parameter, or a buffer that training moves, and its canonical pieces."""
 
     model: torch.Tensor
@@ -72,8 +72,7 @@ class Parameter:
         return next((shard(gradient) for gradient in candidates if gradient is not None), None)
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(Struct, frozen=True, dict=True):
     """All parameters of this rank, over all its pipeline stages."""
 
     all: tuple[Parameter, ...]

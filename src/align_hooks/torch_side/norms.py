@@ -14,11 +14,11 @@ a tensor always knows its memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import torch
+from msgspec import Struct
 
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
@@ -31,8 +31,7 @@ GAP = 1 << 16
 """Most elements between two tensors of a span, read and not counted. Buffers are padded by fewer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContiguousSpan:
+class ContiguousSpan(Struct, frozen=True):
     """Consecutive elements of one storage, which hold tensors."""
 
     offset: int
@@ -80,8 +79,7 @@ def _neighbours(places: list[tuple[int, int, int]], dtype: torch.dtype) -> list[
     return [*found, ContiguousSpan(begin, end - begin, tuple(members), dtype)] if members else found
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRows:
+class ChunkRows(Struct, frozen=True):
     """The division of one span of memory into chunks, parts and elements."""
 
     chunks: int
@@ -124,8 +122,7 @@ class ChunkRows:
         return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Norms:
+class Norms(Struct, frozen=True):
     """The norms of a step, on the device."""
 
     numbers: torch.Tensor

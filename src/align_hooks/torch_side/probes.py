@@ -3,12 +3,12 @@
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.moe.router import TopKRouter
+from msgspec import Struct
 
 from align_hooks.names import points
 from align_hooks.names.fused import Fused
@@ -22,8 +22,7 @@ BLOCK = re.compile(r"(.*\blayers\.\d+)\.")
 """The beginning of the names of a block's parameters."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeSlice:
+class ProbeSlice(Struct, frozen=True):
     """A point in the tensor of a probe point."""
 
     name: str
@@ -51,8 +50,7 @@ def output(args: Sequence[Tensor], kwargs: Mapping[str, Tensor], result: Tensor)
     return result[0] if isinstance(result, tuple | list) else result
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePoint:
+class ProbePoint(Struct, frozen=True):
     """A module whose input or output has the values of points."""
 
     module: Module

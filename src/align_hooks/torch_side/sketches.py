@@ -8,11 +8,11 @@ planned once for tensors of the same types and pieces.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 import torch
+from msgspec import Struct, field
 
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import ElementRange, Fused
@@ -26,8 +26,7 @@ Source: TypeAlias = tuple[int | None, int, int]
 """Elements [start, stop) of a tensor, by its index; with None as many zeros."""
 
 
-@dataclass(slots=True)
-class Block:
+class Block(Struct):
     """Consecutive elements for one call, while the block is being filled."""
 
     sources: list[Source] = field(default_factory=list)
@@ -38,8 +37,7 @@ class Block:
     """The signs of each owner's rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectionColumns:
+class ProjectionColumns(Struct, frozen=True):
     """The signs of a block's columns, and the projection of each column."""
 
     signs: torch.Tensor
@@ -62,8 +60,7 @@ class ProjectionColumns:
         return sums.index_add_(2, self.projections, signed.to(wide))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyBlock:
+class ReadyBlock(Struct, frozen=True):
     """A filled block, with its signs on the device."""
 
     sources: Sequence[Source]
@@ -95,8 +92,7 @@ class ReadyBlock:
         return tensors[index][start:stop]
 
 
-@dataclass(frozen=True, slots=True)
-class Sketches:
+class Sketches(Struct, frozen=True):
     """The signed sums of a step, on the device."""
 
     numbers: torch.Tensor

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.megatron import makes_blocks, pattern_of
@@ -16,8 +17,7 @@ DECODERS = {
 """The classes of models that can be recorded, each to that of its decoder; by name, as no version has all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayersOfBlock:
+class LayersOfBlock(Struct, frozen=True):
     """What a GPTModel has as one layer: there both halves are the same module."""
 
     number: int

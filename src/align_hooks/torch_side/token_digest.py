@@ -5,10 +5,10 @@ bits), so it digests a known batch once, and where the result is wrong, no diges
 """
 
 import functools
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from msgspec import Struct, field
 
 from align_hooks.record.format.token_digest import BITS, POSITIONS, ROWS, digest, multipliers
 from align_hooks.torch_side.arrays import on_device
@@ -21,8 +21,7 @@ KNOWN = np.arange(3 * 100).reshape(3, 100) * 2_657 % 200_003
 OF_KNOWN = digest(KNOWN)
 
 
-@dataclass
-class TokenDigest:
+class TokenDigest(Struct):
     """The digest of the rows seen so far, on the device."""
 
     of_rows: list[Tensor] = field(default_factory=list)

@@ -8,7 +8,8 @@ and names differ: MindFormers' ``sub_seq_aux_loss`` is Megatron-LM's ``aux_loss`
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, Balanced, Counts, Printed, Shares, Unchosen, Words, text
 from align_hooks.checklist.lookup import Unstated, are_numbers, is_new, is_older_core, is_on, model, value_of

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import PurePosixPath
+
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, Hidden, Order, TwoLengths, Words, plain
 from align_hooks.checklist.lookup import are_numbers, has, is_new, is_on, is_since, known, model, value_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, ParallelAxis, Switched, Words
 from align_hooks.checklist.lookup import are_numbers, known, model, value_of

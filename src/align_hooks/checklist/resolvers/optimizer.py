@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.checklist.canonical_values import UNSET, Decays, OptimizerKind, Words, text
 from align_hooks.checklist.lookup import Read, all_sides, are_numbers, has, value_of

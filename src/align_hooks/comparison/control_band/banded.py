@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Excursion, NoiseModel, differences, fit, leaves, rounding
 from align_hooks.comparison.metrics.measures import root_mean_square
@@ -35,8 +35,7 @@ JUMP = 6.0
 """Times the usual size of an innovation by which a jump is off in one step."""
 
 
-@dataclass(frozen=True)
-class Banded:
+class Banded(Struct, frozen=True, dict=True):
     """One number's signed relative differences from the reference, all finite, with the model of honest ones."""
 
     name: str
@@ -96,8 +95,7 @@ def banded(pair: Pair, noise: Noise) -> tuple[Banded, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class DriftingSegment:
+class DriftingSegment(Struct, frozen=True):
     """The mean difference of a part of a curve."""
 
     start: int

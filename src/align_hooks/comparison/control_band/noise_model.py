@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.comparison.finding import Metric
 from align_hooks.comparison.metrics.limits import Limits
@@ -66,8 +66,7 @@ def values(run: Run, name: str) -> Mapping[int, float]:
     return {step: value for step, value in read if value is not None and np.isfinite(value)}
 
 
-@dataclass(slots=True)
-class NoiseLevel:
+class NoiseLevel(Struct):
     """The current level of differences."""
 
     gain: float
@@ -80,8 +79,7 @@ class NoiseLevel:
         return new
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseModel:
+class NoiseModel(Struct, frozen=True):
     """Honest differences, estimated from repeats."""
 
     gain: float
@@ -178,8 +176,7 @@ class Detector:
         return self.evidence >= self.enough
 
 
-@dataclass(frozen=True, slots=True)
-class Excursion:
+class Excursion(Struct, frozen=True):
     """Where differences left the band, by index."""
 
     start: int

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+from msgspec import Struct
 
 from align_hooks.comparison.control_band.noise_model import NUMBERS
 from align_hooks.comparison.finding import Metric
@@ -21,8 +22,7 @@ STEPS = 50
 """The most steps of which local norms are read, evenly spread."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedDrift:
+class SignedDrift(Struct, frozen=True):
     """The signed relative differences of one quantity, candidate less reference."""
 
     quantity: Metric

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from statistics import fmean
 
 import numpy as np
+from msgspec import Struct, field
 
 from align_hooks.comparison.acceptance import GLOBAL_NORM, MEAN
 from align_hooks.comparison.control_band.noise_model import FALSE_ALARMS, NUMBERS, Detector, differences, fit, rounding, values
@@ -44,8 +44,7 @@ class Sign(Enum):
     NOT_FINITE = "not finite"
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """A fault of a number."""
 
     number: str
@@ -56,8 +55,7 @@ class Alarm:
     """Step of its likely beginning."""
 
 
-@dataclass(slots=True)
-class Band:
+class Band(Struct):
     """One number with repeats."""
 
     name: str
@@ -82,8 +80,7 @@ class Band:
         return Alarm(self.name, Sign.LEFT_BAND, step, step if self.detector.start is None else self.detector.start)
 
 
-@dataclass(slots=True)
-class Guide:
+class Guide(Struct):
     """One number without repeats."""
 
     name: str
@@ -109,14 +106,13 @@ class Guide:
         return Alarm(self.name, Sign.BEYOND_GUIDE, step, self.last[0][0])
 
 
-@dataclass
-class JobWatch:
+class JobWatch(Struct):
     """A finished reference with its repeats, and the numbers of a job so far."""
 
     reference: Run
     repeats: Sequence[Run]
     false_alarms: float = FALSE_ALARMS
-    numbers: dict[str, Band | Guide] = field(init=False)
+    numbers: dict[str, Band | Guide] = field(default_factory=dict)
     alarms: list[Alarm] = field(default_factory=list)
     seen: int = 0
     """Number of the job's steps that the reference has too."""

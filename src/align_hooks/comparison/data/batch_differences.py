@@ -7,11 +7,12 @@ places."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from align_hooks.configuration.pynative import recorded_arguments
 from align_hooks.messages import Message, Side, message
@@ -35,8 +36,7 @@ Made = IntEnum(
 """Differences in the making of an array, the most specific first; the name, in small letters, ends a message's id."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDifference:
+class BatchDifference(Struct, frozen=True):
     """One way to make an array differently."""
 
     made: Made
@@ -52,8 +52,7 @@ class BatchDifference:
         return message(f"batch_difference.{self.made.name.lower()}", **{name: value for name, value in known.items() if value is not None})
 
 
-@dataclass(slots=True)
-class Common:
+class Common(Struct):
     """What all steps with a differing array have in common."""
 
     ways: dict[str, set[BatchDifference]] = field(default_factory=dict)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct, field
 
 from align_hooks.comparison.data.batch_differences import with_plain
 from align_hooks.comparison.finding import Finding, Metric, Value, Words
@@ -23,8 +23,7 @@ from align_hooks.record.read.loss_weights import counts_agree
 OTHER = SampleRelation.OTHER_SAMPLES
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEvidence:
+class BatchEvidence(Struct, frozen=True):
     """What the recorded batches of both sides show beside where they differ."""
 
     statistics: dict[Side, BatchStatistics] = field(default_factory=dict)

@@ -5,7 +5,8 @@ A replayed run may agree with its reference although its own configuration train
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.comparison.data.batch_differences import PAD_TOKEN_ID, PADDING
 from align_hooks.messages import Message, Side, message
@@ -14,8 +15,7 @@ from align_hooks.record.read.batch import Batch
 from align_hooks.settings import PREFIX
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """An override that changes numbers."""
 
     what: str
@@ -49,8 +49,7 @@ CHANGED = (
 ``ignore_token_id`` do not count (``llama.py:675``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataOverride:
+class DataOverride(Struct, frozen=True):
     """An override of a run."""
 
     row: Changed

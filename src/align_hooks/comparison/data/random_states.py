@@ -6,8 +6,9 @@ nothing of it, so runs that are known to draw nothing (no dropout) are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
+
+from msgspec import Struct
 
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.pair import Pair
@@ -18,8 +19,7 @@ OF_DATA = ("python", "numpy")
 States = Sequence[dict[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """Where both runs first drew from generators in different states."""
 
     step: int

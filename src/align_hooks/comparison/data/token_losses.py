@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import Finding, Metric, Words, when
@@ -48,8 +49,7 @@ AffectedRows = Enum("AffectedRows", "ALL RANK LATER MICRO_BATCH SOME DOCUMENTS")
 """Rows with wrong losses: of a data-parallel rank, of all later micro-batches, of one, some, or those of several documents."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wrong:
+class Wrong(Struct, frozen=True):
     """Which rows are wrong."""
 
     rows: AffectedRows = AffectedRows.ALL
@@ -57,8 +57,7 @@ class Wrong:
     """None where all are."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossDivergence:
+class LossDivergence(Struct, frozen=True):
     """How the token losses of two runs differ."""
 
     step: int | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.commands import first_apart, is_replayable, updates_to_inject
@@ -25,8 +27,7 @@ JUMP, AGREES = 10.0, 0.2
 """Times its limit that an error jumps to, and of what it is made from, where that is no growing of rounding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """What to do, and the commands that do it."""
 
     words: Message
@@ -46,8 +47,7 @@ BOTH = ("replayable", "fed_again", "compare_again")
 """Commands that record the reference with what a replay needs, then the candidate from it."""
 
 
-@dataclass(frozen=True)
-class Situation:
+class Situation(Struct, frozen=True):
     """A comparison whose verdict is known."""
 
     context: ComparisonContext

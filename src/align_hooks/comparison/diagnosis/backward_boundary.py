@@ -7,7 +7,8 @@ activation, a residual), or at a tensor whose own gradient is right (a norm)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.comparison.finding import Finding
 from align_hooks.comparison.metrics.model_positions import place
@@ -21,8 +22,7 @@ MOST = 0.8
 """Part of the tensors behind the boundary that must differ. An expert that no token chose has no gradient on either side."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardBoundary:
+class BackwardBoundary(Struct, frozen=True):
     """Where gradients stop agreeing."""
 
     above: tuple[str, ...]

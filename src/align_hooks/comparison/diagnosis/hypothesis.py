@@ -12,8 +12,10 @@ Only causes at the place of the first difference in training are tested (:mod:`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.diagnosis.advice import Advice, Situation
@@ -55,8 +57,7 @@ CERTAIN = (Grounds.PATTERN, Grounds.SETTING)
 """Grounds on which the cause itself is on record. Tokens come before settings, for no setting singles out rows or steps."""
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """A fault whose place is known."""
 
     seen: Observations
@@ -86,8 +87,7 @@ Test = Callable[[Fault], bool]
 """Says whether a fault has a cause, where names do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
+class Hypothesis(Struct, frozen=True):
     """A cause, how it is known, and what to do about it."""
 
     cause: str

@@ -7,7 +7,8 @@ inconclusive until one run uses the other's experts. Tokens with the same expert
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.routing import has_choices

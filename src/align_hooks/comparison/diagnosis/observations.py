@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+
+from msgspec import Struct
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.random_states import Drawn
@@ -47,8 +48,7 @@ LEFT = 0.1
 """Largest part of a gradient that is next to nothing."""
 
 
-@dataclass(frozen=True)
-class Observations:
+class Observations(Struct, frozen=True, dict=True):
     """What a comparison shows of a fault."""
 
     first: StageResult

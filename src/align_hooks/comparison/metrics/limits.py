@@ -14,8 +14,10 @@ Weights, reductions and updates are in no such format, and keep their limits."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.record.format.schema import MatrixProducts
 
@@ -23,8 +25,7 @@ if TYPE_CHECKING:  # pages of two files need no reader of records
     from align_hooks.record.reader import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Largest honest relative errors."""
 
     eps: float

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.record.format.layout import Array
@@ -95,8 +95,7 @@ def ratio(distance: float, size: float) -> float:
 # ---- recorded tensors
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """The difference of two states of a tensor."""
 
     before: Whole
@@ -137,8 +136,7 @@ class Moved:
 Tensor: TypeAlias = Whole | Moved
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """Two tensors of one shape to measure."""
 
     reference: Tensor
@@ -157,8 +155,7 @@ class Task:
         return self.reference.digests is not None and self.reference.digests == self.candidate.digests
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Frobenius norms of the difference, of the reference and of the candidate."""
 
     difference: float

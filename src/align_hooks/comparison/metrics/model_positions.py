@@ -6,7 +6,8 @@ one kind, of which a picture shows the worst."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 import align_hooks.names.points as points
 from align_hooks.families.registry import levels
@@ -20,8 +21,7 @@ KINDS = tuple(kind for level in levels() for kind in level)
 """Kinds of all families in the order of a forward pass; others come after their longest known prefix, or last."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ModelPosition:
+class ModelPosition(Struct, frozen=True, order=True):
     """A position in the order of a forward pass."""
 
     depth: float

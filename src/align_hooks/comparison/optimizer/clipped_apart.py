@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.optimizer.formula import Array, Evidence, RecordedUpdate, clip_coefficient
 from align_hooks.comparison.optimizer.recorded_updates import OnRecord
@@ -22,8 +23,7 @@ CLOSE = 1e-3
 """Largest relative distance of a group's coefficient from that of its norm."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClippedGroup:
+class ClippedGroup(Struct, frozen=True):
     """Tensors that were clipped by their own norm."""
 
     names: tuple[str, ...]

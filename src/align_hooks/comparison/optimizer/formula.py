@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -39,8 +40,7 @@ class UpdateFormula(Enum):
     NESTEROV = "nesterov"
 
 
-@dataclass(frozen=True, slots=True)
-class HyperParameters:
+class HyperParameters(Struct, frozen=True):
     """An optimizer's hyper-parameters, as recorded or as fitted."""
 
     beta1: float
@@ -69,8 +69,7 @@ class AdamState(NamedTuple):
     exp_avg_sq: Array
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTerms:
+class UpdateTerms(Struct, frozen=True):
     """The terms of one update, arrays with one value an element."""
 
     settings: HyperParameters
@@ -142,8 +141,7 @@ State = tuple[Array, ...]
 """Weights, and Adam's first and second moment where on record."""
 
 
-@dataclass(frozen=True)
-class RecordedUpdate:
+class RecordedUpdate(Struct, frozen=True):
     """One recorded update, sampled: flat float64 arrays over the same elements at every update."""
 
     step: int
@@ -174,8 +172,7 @@ class RecordedUpdate:
         return math.isfinite(self.coefficient) and all(np.isfinite(array).all() for array in arrays)
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """Consecutive updates of one run."""
 
     names: tuple[str, ...]

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.comparison.metrics.measures import Rounded, root_mean_square, rounded_to
@@ -46,8 +46,7 @@ DECAYS: Mapping[str, Callable[[float, float], float]] = {
 """The part of the weights that an update takes off, by the method of the decay; ``l2`` adds decay · w to the gradient instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixUpdate:
+class MatrixUpdate(Struct, frozen=True):
     """One update of one matrix."""
 
     step: int
@@ -90,8 +89,7 @@ def orthogonalised(block: Array, group: ParameterGroup, *, rounded: bool = False
     return np.asarray(x.T if transposed else x, np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockUpdate:
+class BlockUpdate(Struct, frozen=True):
     """One update of one block, recorded and predicted."""
 
     before: Array

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from align_hooks.comparison.finding import Term
@@ -33,8 +33,7 @@ EQUAL = 1e-3
 """Relative difference of factors that are one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedMatrix:
+class RecordedMatrix(Struct, frozen=True):
     """The updates of one matrix, which are read anew each time."""
 
     run: Run
@@ -76,8 +75,7 @@ class RecordedMatrix:
         return self._blocks(self.run.optimizer_state(updates).moments[MOMENTUM])
 
 
-@dataclass(frozen=True, slots=True)
-class MuonCheck:
+class MuonCheck(Struct, frozen=True):
     """The check of one run's updates by Muon."""
 
     updates: int
@@ -234,8 +232,7 @@ def _momentum_term(
     return FittedTerm(Term.MOMENTUM, recorded, used, _names(some, matrices))
 
 
-@dataclass(frozen=True, slots=True)
-class StepFit:
+class StepFit(Struct, frozen=True):
     """How a matrix's updates were made of the recorded weights and the predicted direction; medians of its updates."""
 
     decay: float

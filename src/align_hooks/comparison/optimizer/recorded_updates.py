@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import takewhile
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
@@ -32,8 +32,7 @@ SAMPLED = 1 << 15
 """Elements that the formula is checked on, over all tensors."""
 
 
-@dataclass(frozen=True)
-class OnRecord:
+class OnRecord(Struct, frozen=True):
     """A run's updates, and the settings that they should follow."""
 
     evidence: Evidence
@@ -85,8 +84,7 @@ def gather(run: Run, partner: Run, *, candidate: bool, work: WorkPool) -> OnReco
     return OnRecord(Evidence(tuple(names), tensor, tuple(updates)), settings, rate, optimizer.clip_grad)
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateRow:
+class UpdateRow(Struct, frozen=True):
     """The numbers of one update."""
 
     step: int
@@ -187,8 +185,7 @@ def _elements(of: tuple[Whole, NDArray[np.int64]]) -> Array:
     return np.asarray(whole.read().reshape(-1)[indices], np.float64)
 
 
-@dataclass(frozen=True)
-class SampledState:
+class SampledState(Struct, frozen=True):
     """A run's state between two updates, at the sampled elements."""
 
     arrays: State

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.finding import Term
 from align_hooks.comparison.optimizer.formula import FITS, Evidence, HyperParameters, UpdateFormula, bounded, misfit, misfits, rests, worst
@@ -28,8 +29,7 @@ MOVED = 2e-5
 """Relative change of a term above which it is called different."""
 
 
-@dataclass(frozen=True)
-class FittedTerm:
+class FittedTerm(Struct, frozen=True):
     """A term that updates did not use as recorded."""
 
     term: Term
@@ -59,8 +59,7 @@ def of_numbers(term: Term, recorded: float, used: float, names: tuple[str, ...] 
     return FittedTerm(term, message("after_update.number", number=recorded), message("after_update.fitted_number", number=used), names)
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The terms that explain updates; misfits are in roundings."""
 
     recorded: float

@@ -6,10 +6,10 @@ the two sides treat differently, perhaps an id that all such batches share: anot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.comparison.control_band.noise_model import NUMBERS
 from align_hooks.comparison.pair import Pair
@@ -36,8 +36,7 @@ MOST = 3
 """Ids that are reported; where more fit equally well, none says anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unmoved:
+class Unmoved(Struct, frozen=True):
     """One number over all steps at a rate of 0."""
 
     name: str
@@ -77,8 +76,7 @@ def outliers(differences: Array, least: float) -> list[int]:
     return [*map(int, np.flatnonzero(deviations > max(FAR * usual, least)))]
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """An id in the batches of all steps that stand out."""
 
     id: int

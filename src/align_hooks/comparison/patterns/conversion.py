@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.comparison.metrics.limits import ROUNDED
@@ -29,8 +29,7 @@ LARGEST_HEAD = 1024
 """Rows within which rotary halves are tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(Struct, frozen=True):
     """What a conversion did to the candidate's tensor ``name``."""
 
     name: str

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.comparison.stage_result import Phase
 from align_hooks.configuration.pynative import PYNATIVE, recorded_arguments
@@ -35,8 +36,7 @@ RECOMPUTES = re.compile(r"^_(?:select_)?recompute:(?!False|None|\[\]|\{\})", re.
 Read = Callable[[Facts], object]
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedSetting:
+class ComparedSetting(Struct, frozen=True):
     """A setting of a model's part."""
 
     name: str

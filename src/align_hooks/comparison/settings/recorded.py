@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.comparison.finding import Finding, Metric, Named, Value
 from align_hooks.comparison.metrics.limits import SETTING

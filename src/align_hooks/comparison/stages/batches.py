@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.data.batch_differences import ARRAYS, Common
@@ -60,8 +61,7 @@ def batches(context: ComparisonContext) -> StageResult:
     return result.with_common(common, pattern)
 
 
-@dataclass(slots=True)
-class BatchComparison:
+class BatchComparison(Struct):
     """Differences of the batches that both sides recorded."""
 
     context: ComparisonContext

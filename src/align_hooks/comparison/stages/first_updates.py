@@ -7,7 +7,8 @@ scale of the gradients hide from the first. Sketches of the weights are enough: 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext

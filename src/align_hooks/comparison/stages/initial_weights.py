@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Metric, Pattern, Words

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from align_hooks.comparison import distances
 from align_hooks.comparison.context import ComparisonContext

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.stage_result import Phase, StageInfo, StageResult
@@ -12,8 +11,7 @@ Compare = Callable[[ComparisonContext], StageResult | None]
 """Compares one stage; returns None where neither model has anything of its kind."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stage(StageInfo):
+class Stage(StageInfo, frozen=True, kw_only=True):
     """A stage with the function that compares."""
 
     compare: Compare

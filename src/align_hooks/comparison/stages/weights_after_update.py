@@ -7,9 +7,10 @@ injected gradients."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.comparison.context import ComparisonContext
 from align_hooks.comparison.finding import Finding, Metric, Pattern, Term, Unit, when
@@ -41,8 +42,7 @@ QUANTITIES = {
 """Term to its quantity; the others are hyper-parameters."""
 
 
-@dataclass(frozen=True)
-class UpdateCheck:
+class UpdateCheck(Struct, frozen=True):
     """One side's updates compared with the formula."""
 
     note: Message

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from align_hooks.checkpoints.checkpoint import KINDS, cast
 from align_hooks.checkpoints.torch_zip import TorchArchive, TorchTensor
@@ -20,8 +21,7 @@ MOST_ELEMENTS = 1 << 50
 """Upper bound of the elements of a tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Struct, frozen=True):
     """A tool's statistics of a tensor; None where the tool has none."""
 
     minimum: float | None = None
@@ -31,8 +31,7 @@ class Statistics:
     """The Euclidean norm."""
 
 
-@dataclass(frozen=True, slots=True)
-class DumpEntry:
+class DumpEntry(Struct, frozen=True):
     """One tensor of a dump."""
 
     name: str
@@ -71,8 +70,7 @@ class DumpEntry:
         return array
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(Struct, frozen=True):
     """The content of a dump."""
 
     path: Path

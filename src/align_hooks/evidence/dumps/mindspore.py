@@ -17,9 +17,11 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, FORWARD, MOST_ELEMENTS, Dump, DumpEntry, Statistics
@@ -111,8 +113,7 @@ def _iterations(path: Path) -> list[_Iteration]:
     return sorted(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """An input or an output of an operator, from the table or a file's name."""
 
     type: str

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.data_file import sections
 from align_hooks.evidence.dumps.entry import INPUT, OUTPUT, Dump
@@ -37,8 +38,7 @@ class Fusion(Enum):
     HALVES = "halves"
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleRow:
+class ModuleRow(Struct, frozen=True):
     """One module that has points."""
 
     path: str
@@ -59,8 +59,7 @@ class ModuleRow:
     """False where the module does more than the point."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleTable:
+class ModuleTable(Struct, frozen=True):
     """A framework's rows."""
 
     name: str

@@ -10,10 +10,10 @@ import math
 import stat
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.checkpoints.model import open_model
 from align_hooks.configuration.values import FRAMEWORKS
@@ -44,8 +44,7 @@ MOST_STEPS = 100_000
 """Most steps from the first to the last of a dump."""
 
 
-@dataclass(frozen=True, slots=True)
-class DumpSummary:
+class DumpSummary(Struct, frozen=True):
     """The content of the record of a dump."""
 
     tool: str

@@ -6,10 +6,10 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import BACKWARD, FORWARD, INPUT, OUTPUT, Dump, DumpEntry
@@ -42,8 +42,7 @@ class Heads(NamedTuple):
         return (self.queries + 2 * self.keys) * self.size
 
 
-@dataclass(frozen=True, slots=True)
-class PointValue:
+class PointValue(Struct, frozen=True):
     """A point's value or gradient in a step."""
 
     step: int
@@ -80,8 +79,7 @@ class PointValue:
         return np.ascontiguousarray(np.concatenate(pieces)).reshape(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class DumpPoints:
+class DumpPoints(Struct, frozen=True):
     """The points of a dump."""
 
     framework: str

@@ -1,10 +1,10 @@
 """The step of a MindFormers run that just ended, as a :class:`align_hooks.session.step.Step`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from align_hooks.ms_side.activations import made
 from align_hooks.ms_side.arrays import number
@@ -28,8 +28,7 @@ TERMS = {LANGUAGE_MODEL: "lm_loss", AUXILIARY: "aux_loss", PREDICTION: "mtp_loss
 """A term to its name in the register."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateInputs:
+class UpdateInputs(Struct, frozen=True):
     """The inputs of a step's update."""
 
     rate: float | list[float] = 0.0
@@ -39,8 +38,7 @@ class UpdateInputs:
     """The global norm of injected gradients; None without injection."""
 
 
-@dataclass
-class EndedStep:
+class EndedStep(Struct, dict=True):
     """The step that just ended."""
 
     session: MsSession

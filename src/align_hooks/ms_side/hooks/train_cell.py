@@ -8,9 +8,9 @@ cell is compiled, at the first ``on_train_step_begin``, which has the batch of t
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 
 from mindspore import nn
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.own import refuse_without_sizes

@@ -8,10 +8,10 @@ import functools
 import inspect
 import math
 import time
-from dataclasses import replace
 
 import mindspore
 from mindspore.train.callback import Callback
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result

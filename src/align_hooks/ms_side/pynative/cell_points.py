@@ -4,8 +4,9 @@ Cells have the names of Megatron-LM's modules, and tensors are ``[positions, row
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side.model import Model, built_class
@@ -28,8 +29,7 @@ def argument(position: int, name: str) -> Pick:
     return lambda args, kwargs, result: kwargs[name] if name in kwargs else args[position] if len(args) > position else None
 
 
-@dataclass(frozen=True, slots=True)
-class CellPoint:
+class CellPoint(Struct, frozen=True):
     """A Cell whose input or output has the values of points."""
 
     cell: Cell

@@ -1,16 +1,15 @@
 """The values of a PyNative step under way, each kept as a device tensor until the step has ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.names.blocks import Array
 
 
-@dataclass
-class PynativeMicroBatch:
+class PynativeMicroBatch(Struct):
     """What one micro-batch consumed and made."""
 
     arrays: dict[str, Array]
@@ -43,8 +42,7 @@ def token_mean(loss: float | None, parts: Sequence[float], weights: Array) -> fl
     return float((np.array(parts) * weights).sum() * len(parts) / tokens) if tokens else float(sum(parts))
 
 
-@dataclass
-class PynativeStepValues:
+class PynativeStepValues(Struct):
     """A new object each step."""
 
     started: float = 0.0

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import local
@@ -22,8 +24,7 @@ from align_hooks.names.fused import Fused
 from align_hooks.process.ranks import Launch
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedLayout:
+class DistributedLayout(Struct, frozen=True):
     """The division of a weight over a grid of ranks."""
 
     name: str

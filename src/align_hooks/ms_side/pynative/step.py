@@ -1,12 +1,12 @@
 """The PyNative step that just ended, as a :class:`align_hooks.session.step.Step`."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 import mindspore
 import numpy as np
 from mindspore.graph.api import _no_grad
+from msgspec import Struct
 
 from align_hooks.ms_side.arrays import local, to_numpy
 from align_hooks.ms_side.hooks.step import of_start
@@ -24,8 +24,7 @@ from align_hooks.session.step import LocalNorms
 LOSS, NORM = "loss", "norm"
 
 
-@dataclass(frozen=True)
-class PynativeStep:
+class PynativeStep(Struct, frozen=True, dict=True):
     """The step that just ended."""
 
     session: MsSession

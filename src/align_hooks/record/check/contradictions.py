@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from align_hooks.messages import Message, message
 
@@ -68,8 +69,7 @@ class Weighing(Enum):
     NEITHER = "neither"
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """One of the two claims of a contradiction."""
 
     witness: Witness
@@ -86,8 +86,7 @@ class Statement:
         return message(self.witness.value, **_without_none(value=self.value, rank=self.rank))
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """A step's fact that a record states twice and differently."""
 
     step: int

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.record.check.contradictions import Contradiction, ContradictionKind, Statement, Witness
 from align_hooks.record.check.tolerances import EXACT, SAME, UNKNOWN, relative_distance
@@ -35,8 +35,7 @@ KINDS = {
 """Whether squares are left out, and whether they are of some parameters alone, to the contradiction."""
 
 
-@dataclass(frozen=True, slots=True)
-class NormRecheck:
+class NormRecheck(Struct, frozen=True):
     """A norm by the framework, with its recomputations."""
 
     norm: float

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.record.check import norm_checks
 from align_hooks.record.check.contradictions import Contradiction
@@ -13,8 +14,7 @@ from align_hooks.record.read.run_rows import RunRows
 from align_hooks.record.read.sums import counted_totals
 
 
-@dataclass(frozen=True, slots=True)
-class SelfCheck:
+class SelfCheck(Struct, frozen=True):
     """The result of a self-check."""
 
     steps: tuple[int, ...]

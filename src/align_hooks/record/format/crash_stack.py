@@ -15,9 +15,10 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct, field
 
 from align_hooks.process.storage import opened
 from align_hooks.record.format import folder, layout
@@ -29,8 +30,7 @@ LARGEST = 1 << 16
 FRAME = re.compile(r'^  File "(?P<file>[^"\n]{1,600})", line (?P<line>\d{1,9}) in (?P<function>[^\n]{1,600})$', re.MULTILINE)
 
 
-@dataclass
-class CrashStack:
+class CrashStack(Struct):
     """The crash-stack files of one process, open from :meth:`prepare` until :meth:`withdraw`."""
 
     run: Path
@@ -75,8 +75,7 @@ def _handler(number: signal.Signals) -> int | None:
     return address
 
 
-@dataclass(frozen=True, slots=True)
-class SignalExit:
+class SignalExit(Struct, frozen=True):
     """The signal that ended a process, with the Python stack."""
 
     signal: str

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from string import Formatter
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from align_hooks.data_file import sections
 from align_hooks.messages import Argument, Message, message
@@ -59,8 +61,7 @@ SLOTS = {form: {slot for _, slot, _, _ in Formatter().parse(words) if slot} for 
 """Form to the names of the slots in its text."""
 
 
-@dataclass(frozen=True, slots=True)
-class HowEnded:
+class HowEnded(Struct, frozen=True):
     """A process's own account of its end: a form, and the values of the slots in its text."""
 
     form: str
@@ -92,8 +93,7 @@ class HowEnded:
         return {"form": self.form, **self.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How one rank ended, and the message of a report."""
 
     end: End

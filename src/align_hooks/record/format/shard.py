@@ -6,7 +6,8 @@ Ranks write shards without communication; the reader joins them and proves that 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from align_hooks.names.fused import Fused
 
@@ -14,8 +15,7 @@ LONGEST_NAME = 1000
 """Characters of the longest name of a parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """One row of a rank's parameter table."""
 
     name: str

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.record.format.layout import Array
@@ -73,8 +73,7 @@ def column_signs(columns: Array) -> NDArray[np.int8]:
     return np.ascontiguousarray(signs(COLUMNS, columns).T)
 
 
-@dataclass(frozen=True, slots=True)
-class Slab:
+class Slab(Struct, frozen=True):
     """The position of a rank's elements in the matrix of a sketch."""
 
     columns: NDArray[np.int64]

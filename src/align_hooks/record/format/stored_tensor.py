@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import Identity, opened
@@ -29,8 +29,7 @@ BLOCK = 1 << 16
 """Elements of a block. Two of them, in fp32 and in fp64, are 1.5 MB."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
+class StoredTensor(Struct, frozen=True):
     """A tensor's bytes in a file."""
 
     path: Path

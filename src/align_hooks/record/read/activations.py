@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from align_hooks.errors import RecordError
@@ -74,8 +75,7 @@ def added(parts: Sequence[Numbers]) -> Numbers:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """The numbers of a value, or of a part of it."""
 
     elements: int
@@ -106,8 +106,7 @@ class Summary:
         return cls(count, int(numbers[NOT_FINITE]), least, most, mean, float(np.sqrt(sketch[0])), sketch)
 
 
-@dataclass(frozen=True, slots=True)
-class RankActivations:
+class RankActivations(Struct, frozen=True):
     """One rank's files of a step."""
 
     sums: TensorFile

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format import layout
@@ -26,8 +27,7 @@ LONGEST = 1 << 17
 """Positions of the longest sequence for which a causal mask is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """The global batch of one step, rows in the order micro-batch, data-parallel rank, row; None is not recorded."""
 
     step: int
@@ -53,8 +53,7 @@ class Batch:
         return {name: array for name in layout.BATCH_ARRAYS if (array := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFacts:
+class BatchFacts(Struct, frozen=True):
     """A batch without its arrays."""
 
     sequence: int
@@ -67,8 +66,7 @@ class BatchFacts:
     """The highest id that counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankBatch:
+class RankBatch(Struct, frozen=True):
     """One rank's part of a batch, or the joined part of several."""
 
     rows: tuple[int, ...]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.quantities.scalars import SCALARS
@@ -19,8 +20,7 @@ from align_hooks.record.read.rank_rows import RankRows, RowCollector
 from align_hooks.record.read.rows import read_rows
 
 
-@dataclass(slots=True)
-class Committed:
+class Committed(Struct):
     """One rank's rows that count."""
 
     rows: RankRows

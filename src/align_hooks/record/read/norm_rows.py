@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.record.format.layout import Array, JsonObject
@@ -17,8 +17,7 @@ from align_hooks.record.format.structured import structured
 from align_hooks.record.read.lines import Lines
 
 
-@dataclass(frozen=True, slots=True)
-class NormRows:
+class NormRows(Struct, frozen=True):
     """One rank's squared sums of all steps."""
 
     path: Path

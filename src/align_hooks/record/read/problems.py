@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from align_hooks.messages import Joined, Message, message, rendered
 
@@ -24,8 +25,7 @@ class ProblemKind(Enum):
     UNSEEN = "unseen"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One reason; ``str`` is the English sentence."""
 
     kind: ProblemKind

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.process.storage import size_of
@@ -32,8 +33,7 @@ SLOWER = 64
 """The time to read a byte of a row, in bytes of a tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSource:
+class BatchSource(Struct, frozen=True):
     """The directory of a rank's batch in a run."""
 
     run: Path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.names.nearest import nearest
@@ -25,8 +25,7 @@ Order: TypeAlias = tuple[tuple[Box, int, int], ...]
 """An order of a tensor's elements: box after box, the elements [start, stop) of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSlice:
+class TensorSlice(Struct, frozen=True):
     """A rank's part of a tensor: elements [start, stop), in row-major order, of a box, and their place in a file."""
 
     rank: int
@@ -48,8 +47,7 @@ class TensorSlice:
         return before + self.start, before + self.stop
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Struct, frozen=True, dict=True):
     """One tensor as the parts of all ranks, in the order of the ranks; readable in another process."""
 
     name: str

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from align_hooks.errors import RecordError, RefusedRun
@@ -34,8 +33,7 @@ def rows_of(run: Path, rank: int) -> list[Path]:
     return [layout.rows(run, kind.name, rank) for kind in ROWS]
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """The record that a start replaces or continues."""
 
     manifest: Manifest | None

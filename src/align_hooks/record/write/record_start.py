@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from align_hooks.errors import RecordError, RefusedRun
 from align_hooks.process.ranks import Launch
@@ -23,8 +25,7 @@ from align_hooks.record.write import atomic, directory_lock, earlier_record, pla
 from align_hooks.settings import PREFIX, Settings
 
 
-@dataclass
-class RecordStart:
+class RecordStart(Struct):
     """The part of :class:`.writer.Writer` before the first step: lock, manifest, ``run.json``, the end of an earlier record.
 
     Raises RefusedRun where the directory cannot be used.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from align_hooks.errors import RecordError
 from align_hooks.quantities import activations
@@ -20,8 +20,7 @@ from align_hooks.record.format.stored_tensor import STORED, head
 from align_hooks.record.write import atomic
 
 
-@dataclass(frozen=True, slots=True)
-class StepBatch:
+class StepBatch(Struct, frozen=True):
     """One rank's batch of a step, its micro-batches joined along the batch axis."""
 
     arrays: Mapping[str, Array]
@@ -36,8 +35,7 @@ class StepBatch:
     """Name of a layer's router to the number of this rank's tokens on each expert."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepChoices:
+class StepChoices(Struct, frozen=True):
     """The experts of one rank's tokens of a step."""
 
     experts: Mapping[str, Array]
@@ -48,8 +46,7 @@ class StepChoices:
     """Positions [start, stop) that this rank routes; None for all."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepActivations:
+class StepActivations(Struct, frozen=True):
     """The values of one rank's points in a step."""
 
     sums: Mapping[str, Array]

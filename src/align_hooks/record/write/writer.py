@@ -7,9 +7,10 @@ killed at any moment leaves a readable record up to its last whole step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
+
+from msgspec import field
 
 from align_hooks.names.blocks import PADDING
 from align_hooks.quantities import activations, batches, gradients, local_norms, optimizer_state, routing, scalars, weights
@@ -25,7 +26,6 @@ from align_hooks.record.write.record_start import RecordStart
 Content = TypeVar("Content")
 
 
-@dataclass
 class Writer(RecordStart):
     """The writer of one rank's record, from the lock on the directory to the end.
 

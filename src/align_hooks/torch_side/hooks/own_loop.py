@@ -10,10 +10,10 @@ as nothing says at which step it resumes, a run that resumes is refused.
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound

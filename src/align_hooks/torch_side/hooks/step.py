@@ -6,10 +6,10 @@ All device numbers of a step, losses, norms and sketches, come to the host in on
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
+from msgspec import Struct
 
 from align_hooks.errors import RefusedRun
 from align_hooks.names.blocks import Array
@@ -41,8 +41,7 @@ NORM_FIELDS = ("norm", "same", "others")
 """Fields of FrameworkNorm on the device."""
 
 
-@dataclass(frozen=True)
-class EndedStep:
+class EndedStep(Struct, frozen=True, dict=True):
     """The step that just ended."""
 
     session: TorchSession
