@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, requires
 
 from align_hooks.errors import AlignHooksError
 
 
 def installing(*extras: str) -> str:
     """Return the command that installs the packages of ``extras``, or the extras of this folder where the project is not installed."""
+    # here, as every command imports this module and few install anything
+    from importlib.metadata import PackageNotFoundError, requires
+
     from packaging.requirements import Requirement
 
     try:

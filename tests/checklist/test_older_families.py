@@ -1,11 +1,11 @@
 """Older models of MindFormers, read as their sources build them; each case names the branch, the file and the line that make it so."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.mindformers_models import names_passed_over

@@ -1,10 +1,10 @@
 """How two schedules are held against each other; their formulas are held against the frameworks in ``tests/real/test_checklist.py``."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from align_hooks.checklist.judge import RowOutcome
 from align_hooks.checklist.lookup import Unstated

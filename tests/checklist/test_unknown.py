@@ -7,12 +7,12 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from align_hooks.checklist import result
 from align_hooks.checklist.canonical_values import UNSET

@@ -1,10 +1,10 @@
 """Traps of some releases alone: where the version that reads a side is known, one that does not hold for it is not told."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from align_hooks.checklist import sides
 from align_hooks.checklist.result import Checklist, as_read, check

@@ -1,9 +1,9 @@
 """Who is right follows from distances alone."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from align_hooks.comparison.arbitration import MARGIN, Arbitration, JudgedPoint, PointKind, Ruling, TruthDistance, choice, distance
 from align_hooks.messages import Side, message

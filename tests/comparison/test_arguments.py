@@ -1,12 +1,12 @@
 """Settings that the arguments on record hold and ``config.json`` does not, and unknown ones: what they mean, where they are suspected."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from align_hooks.checkpoints.model import model_of
 from align_hooks.comparison.diagnosis.hypotheses.registry import HYPOTHESES

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from align_hooks.cli import app
 from align_hooks.errors import AlignHooksError
@@ -48,17 +49,12 @@ def leaves(value: object, path: Leaf = ()) -> Iterator[Leaf]:
         yield from ((*path, column) for column in (COLUMNS if value.dtype == np.float64 else ("0",)))
     elif isinstance(value, float) and not (len(path) > 2 and path[-2] == NAMES[0] and 1 < int(path[-1]) < 16):  # the middle of a sketch
         yield path
-    elif is_dataclass(value):
-        yield from leaves(vars_of(value), path)
+    elif isinstance(value, Struct):
+        yield from leaves(asdict(value), path)
     elif isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if not (isinstance(key, str) and key.startswith(("model.", "lm_head")) and key not in (NAMES[0], POINT, POINT + GRADIENT)):
                 yield from leaves(item, (*path, str(key)))
-
-
-def vars_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def replaced(value: Any, path: Leaf, number: float) -> Any:
@@ -69,8 +65,8 @@ def replaced(value: Any, path: Leaf, number: float) -> Any:
     if isinstance(value, np.ndarray):
         value.reshape(-1)[int(key)] = number
         return value
-    if is_dataclass(value):
-        return replace(value, **replaced(vars_of(value), path, number))  # type: ignore[type-var]
+    if isinstance(value, Struct):
+        return replace(value, **replaced(asdict(value), path, number))  # type: ignore[type-var]
     if isinstance(value, dict):
         return {name: replaced(item, tuple(rest), number) if str(name) == key else item for name, item in value.items()}
     return type(value)(replaced(item, tuple(rest), number) if str(index) == key else item for index, item in enumerate(value))

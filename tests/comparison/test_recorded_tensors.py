@@ -1,6 +1,5 @@
 """Tensors of two records measured as they are read: any cut of either side gives what the whole tensors give, or the same refusal."""
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from align_hooks import open_run
 from align_hooks.comparison.metrics import measures

@@ -3,11 +3,11 @@
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from align_hooks.doctor.size import Size, billions, disk, memory, planned, unknown
 from align_hooks.settings import Settings

@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from align_hooks import Run, open_run
 from align_hooks.comparison.pipeline import compare

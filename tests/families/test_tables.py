@@ -1,10 +1,10 @@
 """Both sides' tables against the parameters of a real Hugging Face Llama."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from align_hooks.errors import RefusedRun

@@ -74,7 +74,8 @@ def test_every_build_of_a_version_is_judged_like_its_release(observe: Observe) -
 def test_what_cannot_be_broken_off_is_refused_before_it_is_imported(observe: Observe) -> None:
     """By its metadata: the stand-in has none, so one that is installed is put in its place."""
     assert observe("""
-        import dataclasses, sys
+        import sys
+        from msgspec import structs
         from align_hooks.errors import UnsupportedVersion
         from align_hooks.hooking import attach
         attach.UNBREAKABLE = ("packaging", "no-such-package")
@@ -82,7 +83,7 @@ def test_what_cannot_be_broken_off_is_refused_before_it_is_imported(observe: Obs
         seen = []
         for package, supports in (("packaging", "<1"), ("packaging", ">1"), ("no-such-package", "<1")):
             try:
-                attach.attach([dataclasses.replace(hook(), package=package, supports=supports, trigger="never")], session)
+                attach.attach([structs.replace(hook(), package=package, supports=supports, trigger="never")], session)
             except UnsupportedVersion as error:
                 seen.append(str(error).partition(", found")[0])
     """) == ["hook 'training' was proven on packaging <1"]

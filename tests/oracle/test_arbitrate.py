@@ -3,12 +3,12 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

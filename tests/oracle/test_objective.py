@@ -1,12 +1,12 @@
 """What a step differentiates, by its record."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from align_hooks.oracle.inputs import moved, objective, pieces_of
 from align_hooks.oracle.model import router_terms

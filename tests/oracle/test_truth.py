@@ -2,10 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

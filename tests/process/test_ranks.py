@@ -1,8 +1,7 @@
 """What each launcher says about a process."""
 
-from dataclasses import asdict
-
 import pytest
+from msgspec.structs import asdict
 
 from align_hooks.process.ranks import Launch
 

@@ -1,11 +1,12 @@
 """The verdict of a proof: what each training shows decides, and noise of the job itself never accuses."""
 
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.messages import rendered
@@ -229,7 +230,7 @@ def test_the_last_proof_of_an_environment_is_kept_and_said_while_it_counts(tmp_p
 
 def test_a_witness_reads_back_what_it_wrote(tmp_path: Path) -> None:
     for seen in (witnessed(1), witnessed(0)):
-        (tmp_path / f"{seen.rank}.json").write_text(json.dumps(asdict(seen)))
+        (tmp_path / f"{seen.rank}.json").write_text(json.dumps(to_builtins(seen)))
     assert read(tmp_path) == [witnessed(0), witnessed(1)]
 
 

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import asdict
 
 from align_hooks.job.witness import Witnessed, read
 from align_hooks.process.limit import VARIABLE

@@ -3,12 +3,12 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from align_hooks import open_run
 from align_hooks.errors import RecordError, RefusedRun

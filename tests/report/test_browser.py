@@ -1,12 +1,12 @@
 """Pages in headless Chromium: they open without a network and without a complaint, and what they offer works."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_core_python.sync_playwright import Axe
+from msgspec.structs import replace
 
 from align_hooks.comparison.finding import when
 from align_hooks.comparison.health import Condition

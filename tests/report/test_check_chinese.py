@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from itertools import chain
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from align_hooks.checklist.mindformers_models import EVERY, INSTEAD, NOT_IN_GRAPH, ignored, refused
 from align_hooks.checklist.pitfalls import CONTEXT
@@ -61,10 +62,10 @@ def arguments_in(part: object) -> Iterator[Argument]:
         yield from arguments_in(part.make())
     elif isinstance(part, Message | Joined | str | Enum):
         yield part
-    elif is_dataclass(part):
-        for field in fields(part):
-            if field.name != "aside":  # rows of the guides, which have their names
-                yield from arguments_in(getattr(part, field.name))
+    elif isinstance(part, Struct):
+        for name in part.__struct_fields__:
+            if name != "aside":  # rows of the guides, which have their names
+                yield from arguments_in(getattr(part, name))
     elif isinstance(part, Mapping | Sequence):
         for value in part.values() if isinstance(part, Mapping) else part:
             yield from arguments_in(value)

@@ -1,6 +1,6 @@
 """The page of a check, in a browser: what differs is on the first screen, nothing complains, and hostile names are inert."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from align_hooks.checklist.result import CheckVerdict, check
 from align_hooks.comparison.finding import when

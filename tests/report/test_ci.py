@@ -1,11 +1,11 @@
 """What continuous integration is given of a comparison: JUnit XML and Markdown."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from align_hooks import open_run
 from align_hooks.comparison.control_band.signed_drift import SignedDrift, drifts

@@ -1,11 +1,11 @@
 """Pages on any screen and on paper: accessible, in both languages and colour schemes, on a telephone, and without scripts."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_core_python.sync_playwright import Axe
+from msgspec.structs import replace
 
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import message, with_commands

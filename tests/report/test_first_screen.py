@@ -2,10 +2,10 @@
 
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from msgspec.structs import replace as with_facts
 
 from align_hooks.checklist.judge import RowOutcome

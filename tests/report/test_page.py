@@ -4,12 +4,12 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from align_hooks.comparison.finding import Finding, Unit, when
 from align_hooks.comparison.stage_result import FaultLocation, Status

@@ -2,13 +2,13 @@
 
 import os
 import runpy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mindformers.models.llama import llama, llama_transformer
 from mindformers.trainer import base_trainer
 from mindspore import nn, ops
+from msgspec.structs import replace
 
 from align_hooks.families import registry
 from align_hooks.families.family import Family, InMindFormers

@@ -26,7 +26,6 @@ from align_hooks._version import __version__
 from align_hooks.errors import AlignHooksError, RecordError, in_a_line, no_such, printable, shown
 from align_hooks.messages.catalogue import language_of, speaking
 from align_hooks.process.paths import ADDRESS
-from align_hooks.process.script import report
 from align_hooks.process.streams import forgive
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -238,14 +237,19 @@ def main() -> None:
             app(sys.argv[1:])
         sys.exit(0)
     except AlignHooksError as error:
-        report(error)
-        sys.exit(error.exit_code)
+        _fail(error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:  # a file that may not be read, or that vanished: a fault of the machine, not of ours
         where = "" if error.filename is None else f"{error.filename} "
-        report(RecordError(f"{where}cannot be read or written: {error.strerror or error}"))
-        sys.exit(RecordError.exit_code)
+        _fail(RecordError(f"{where}cannot be read or written: {error.strerror or error}"))
     except Exception as error:
         print(f"align_hooks: internal error, please report it: {printable(in_a_line(error))}", file=sys.stderr)
         sys.exit(INTERNAL)
+
+
+def _fail(error: AlignHooksError) -> NoReturn:
+    from align_hooks.process.script import report  # here, as only a command that fails needs it
+
+    report(error)
+    sys.exit(error.exit_code)

@@ -9,10 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
-from rich.table import Column
 
 from align_hooks._version import __version__
 from align_hooks.cli.application import parameters
@@ -128,6 +124,11 @@ def progress() -> Iterator[Progress]:
     if not console.is_terminal:  # many releases of rich end with an empty line where they are to show nothing
         yield lambda message, done=0, total=0: None
         return
+    from rich.markup import escape
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column
+
     text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
     columns = (SpinnerColumn(), text, BarColumn(20), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True, expand=True) as bars:
