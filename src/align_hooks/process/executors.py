@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from multiprocessing import get_context
+from functools import cached_property
+from typing import Any
 
 from align_hooks.errors import AlignHooksError, shown
 from align_hooks.extras import installing
@@ -49,8 +49,41 @@ def _number(text: str) -> int:
     return int(text) if text else len(os.sched_getaffinity(0))
 
 
-def _pool(kind: Callable[[int], Executor], argument: str, stack: ExitStack) -> Executor:
-    return stack.enter_context(kind(_number(argument)))
+class _Workers(Executor):
+    """Workers that start with the first piece: most comparisons are too small to need any, and would wait for them."""
+
+    def __init__(self, start: Callable[[], Executor]) -> None:
+        self._start = start
+
+    @cached_property
+    def _started(self) -> Executor:
+        return self._start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._started.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if "_started" in vars(self):
+            self._started.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _processes(argument: str, stack: ExitStack) -> Executor:
+    number = _number(argument)
+
+    def start() -> Executor:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        # not forked: a fork copies locks of the threads of loaded libraries
+        return ProcessPoolExecutor(number, get_context("spawn"))
+
+    return stack.enter_context(_Workers(start))
+
+
+def _threads(argument: str, stack: ExitStack) -> Executor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return stack.enter_context(ThreadPoolExecutor(_number(argument)))
 
 
 def _dask(argument: str, stack: ExitStack) -> Executor:
@@ -80,9 +113,8 @@ def _mpi(argument: str, stack: ExitStack) -> Executor:
 
 
 STARTED: dict[str, Callable[[str, ExitStack], Executor | None]] = {
-    # not forked: a fork copies locks of the threads of loaded libraries
-    "processes": partial(_pool, partial(ProcessPoolExecutor, mp_context=get_context("spawn"))),
-    "threads": partial(_pool, ThreadPoolExecutor),
+    "processes": _processes,
+    "threads": _threads,
     "dask": _dask,
     "mpi": _mpi,
     "none": lambda argument, stack: None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from align_hooks.names.fused import Fused
 
@@ -42,7 +43,7 @@ class Shard(Struct, frozen=True):
         if (length := max(len(self.name), len(self.native))) > LONGEST_NAME:
             raise ValueError(f"a name of {length} characters is none of a parameter")
         if not self.box:
-            object.__setattr__(self, "box", tuple((0, size) for size in self.shape))
+            force_setattr(self, "box", tuple((0, size) for size in self.shape))
         if min(self.shape, default=0) < 0 or math.prod(self.shape) >= 1 << 50 or len(self.box) != len(self.shape):
             raise ValueError(f"{self.name}: {self.shape} and {self.box} are no tensor and its part")
         if not all(0 <= start <= stop <= size for (start, stop), size in zip(self.box, self.shape, strict=True)):
