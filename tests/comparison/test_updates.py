@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
+from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import Finding, Metric, Term, Unit
-from align_hooks.comparison.optimizer.formula import FITS
+from align_hooks.comparison.optimizer import formula, updates
+from align_hooks.comparison.optimizer.formula import FITS, FITTED, Evidence, HyperParameters, RecordedUpdate
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message
@@ -421,3 +424,42 @@ def test_why_updates_cannot_be_checked_is_said(compared: Compared, reason: str) 
     assert unchecked["why"].id == reason
     (unchecked,) = arguments(stage(compared(large(), against=run)).summary, "after_update.not_checked")
     assert (unchecked["side"], unchecked["why"].id) == (Side.REFERENCE, reason)
+
+
+def many(decay: NDArray[np.float64]) -> tuple[Evidence, HyperParameters]:
+    """Three updates of tensors of 16 elements with these weight decays, where 0.1 is on record of each."""
+    generator, size, count = np.random.default_rng(0), 16 * decay.size, decay.size
+    used = HyperParameters(0.9, 0.95, 1e-8, decay)
+    before = (generator.standard_normal(size), np.zeros(size), np.zeros(size))
+    evidence = Evidence(tuple(map(str, range(count))), np.repeat(np.arange(count), 16), ())
+    for step in range(3):
+        gradient = generator.standard_normal(size)
+        made = RecordedUpdate(step, step + 1, np.full(count, 1e-3), None, 1.0, before, gradient, before)
+        ((_, _, after),) = formula.predictions(structs.replace(evidence, updates=(made,)), used)
+        rounded = tuple(array.astype(np.float32).astype(np.float64) for array in after)
+        evidence = structs.replace(evidence, updates=(*evidence.updates, structs.replace(made, after=rounded)))
+        before = rounded
+    return evidence, structs.replace(used, decay=np.full(count, 0.1))
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+def test_the_work_of_a_fit_does_not_grow_with_the_tensors(monkeypatch: pytest.MonkeyPatch, of_all: bool) -> None:
+    """Elements of all evaluations: those of fits are bounded, and each tensor is judged, by all of its elements, a few times."""
+    work, predictions = [0], formula.predictions
+
+    def counted(evidence: Evidence, settings: HyperParameters) -> Any:
+        work[0] += evidence.tensor.size
+        return predictions(evidence, settings)
+
+    monkeypatch.setattr(formula, "predictions", counted)
+    spent, few = {}, FITTED // 16 // 2
+    for count in (few, 8 * few):
+        decay = np.full(count, 0.2 if of_all else 0.1)
+        decay[[few // 2, count - 1]] = 0.2 if of_all else 0.0
+        evidence, recorded = many(decay)
+        work[0] = 0
+        explanation = updates.explain(evidence, recorded)
+        spent[count] = work[0]
+        assert (explanation.left, explanation.fitted is None) == ((), False)
+        np.testing.assert_allclose(explanation.fitted.decay, decay, rtol=1e-3)
+    assert spent[8 * few] < 4 * spent[few], spent

@@ -28,6 +28,9 @@ ADAMS = frozenset({"Adam", "AdamW", "FusedAdam", "FusedAdamW", "PmaAdamW", "Fuse
 FITS = 2.0
 """Largest difference, in roundings, of updates that follow their formula; honest updates have 0.3 to 0.4 on either side."""
 
+FITTED = 1 << 16
+"""Most elements that a term is fitted to, by some thousand evaluations; whether it explains a tensor is judged by all elements."""
+
 
 class UpdateFormula(Enum):
     """A way to make an update of moments; both frameworks use the first. The value ends a message's id."""
@@ -162,8 +165,13 @@ class RecordedUpdate(Struct, frozen=True):
 
     def only(self, elements: NDArray[np.bool_], tensors: NDArray[np.bool_]) -> RecordedUpdate:
         """Return the update of some tensors, whose ``elements`` these are."""
+        return replace(self.sampled(elements), rates=self.rates[tensors])
+
+    def sampled(self, elements: NDArray[np.bool_]) -> RecordedUpdate:
+        """Return the update of some elements."""
         before, after = (tuple(array[elements] for array in state) for state in (self.before, self.after))
-        return replace(self, rates=self.rates[tensors], before=before, gradient=self.gradient[elements], after=after)
+        allowed = self.allowed and AdamState(*(array[elements] for array in self.allowed))
+        return replace(self, before=before, gradient=self.gradient[elements], after=after, allowed=allowed)
 
     @property
     def finite(self) -> bool:
@@ -188,6 +196,16 @@ class Evidence(Struct, frozen=True):
         names = tuple(name for name, gone in zip(self.names, tensors, strict=True) if not gone)
         index = np.cumsum(~tensors) - 1
         return Evidence(names, index[self.tensor[kept]], tuple(update.only(kept, ~tensors) for update in self.updates))
+
+    def thinned(self, apart: NDArray[np.bool_]) -> Evidence:
+        """Return at most :data:`FITTED` elements of all tensors, half of them of the tensors ``apart`` where there are so many."""
+        if self.tensor.size <= FITTED:
+            return self
+        kept = np.zeros(self.tensor.size, bool)
+        for tensors in (apart, ~apart):
+            places = np.flatnonzero(tensors[self.tensor])
+            kept[places[:: math.ceil(2 * places.size / FITTED) or 1]] = True
+        return replace(self, tensor=self.tensor[kept], updates=tuple(update.sampled(kept) for update in self.updates))
 
 
 def misfits(evidence: Evidence, settings: HyperParameters) -> Array:

@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import Term
 from align_hooks.comparison.optimizer.formula import FITS, Evidence, HyperParameters, UpdateFormula, bounded, misfit, misfits, rests, worst
@@ -95,7 +96,7 @@ def explain(evidence: Evidence, recorded: HyperParameters) -> Explanation:
     for number in range(ROUNDS):
         if worst(left) <= FITS:
             break
-        tried = [(settings, misfits(evidence, settings)) for settings in changes(evidence, best)]
+        tried = [(settings, misfits(evidence, settings)) for settings in changes(evidence, best, left > FITS)]
         # the optimizer cannot have made a change after which a tensor that followed the formula does not
         kept = [(settings, after) for settings, after in tried if (after <= FITS)[left <= FITS].all()]
         kept.sort(key=lambda change: (_rare(change[0]) or worst(change[1]) > FITS, excess(change[1]), misfit(evidence, change[0])))
@@ -152,26 +153,27 @@ def excess(misfits: Array) -> float:
     return float(np.log1p(np.maximum(misfits * misfits - 1, 0)).sum()) if np.isfinite(misfits).all() else math.inf
 
 
-def changes(evidence: Evidence, settings: HyperParameters) -> Iterator[HyperParameters]:
-    """Yield the settings with one term changed to its best fit, for every term, likelier ones first."""
-    yield _fitted(evidence, lambda by: replace(settings, rate=settings.rate * by), 1000)
+def changes(evidence: Evidence, settings: HyperParameters, apart: NDArray[np.bool_]) -> Iterator[HyperParameters]:
+    """Yield the settings with one term changed to its best fit, for every term, likelier ones first; ``apart`` are not yet explained."""
+    few = evidence.thinned(apart)
+    yield _fitted(few, lambda by: replace(settings, rate=settings.rate * by), 1000)
     for beta in ("beta1", "beta2"):
         value: float = getattr(settings, beta)
-        yield _fitted(evidence, lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 1000)  # type: ignore[misc]
-    yield _fitted(evidence, lambda by: replace(settings, eps=settings.eps * by), 1e4)
+        yield _fitted(few, lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 1000)  # type: ignore[misc]
+    yield _fitted(few, lambda by: replace(settings, eps=settings.eps * by), 1e4)
     if settings.decay.any():
-        yield _fitted(evidence, lambda by: replace(settings, decay=settings.decay * by), 30)
+        yield _fitted(few, lambda by: replace(settings, decay=settings.decay * by), 30)
         yield _grouped(evidence, settings, float(settings.decay.max()))
     else:
-        common = _fitted(evidence, lambda by: replace(settings, decay=np.full_like(settings.decay, 0.1 * by)), 1000)
+        common = _fitted(few, lambda by: replace(settings, decay=np.full_like(settings.decay, 0.1 * by)), 1000)
         yield from (common, _grouped(evidence, settings, float(common.decay.max())))
     yield replace(settings, bias_correction=not settings.bias_correction)
     yield replace(settings, decoupled=not settings.decoupled)
     yield from (replace(settings, formula=formula) for formula in UpdateFormula if formula is not settings.formula)
     if norms := clipped_norms(evidence):
         start = settings.clip or float(np.median(norms))
-        yield _fitted(evidence, lambda by: replace(settings, clip=start * by), 30)
-    yield _fitted(evidence, lambda by: replace(settings, scale=settings.scale * by), 1e6)
+        yield _fitted(few, lambda by: replace(settings, clip=start * by), 30)
+    yield _fitted(few, lambda by: replace(settings, scale=settings.scale * by), 1e6)
     first = evidence.updates[0].count
     yield from (replace(settings, count=count) for count in {-1, 1, 1 - first, first} - {settings.count})
 
