@@ -1,5 +1,7 @@
 """Runs of which no tensor is stored, compared by their sketches."""
 
+import math
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from align_hooks import open_run
 from align_hooks.comparison.distances import of_sketches, weights
@@ -15,7 +18,7 @@ from align_hooks.comparison.stage_result import Status
 from align_hooks.comparison.verdict import Verdict
 from align_hooks.messages import Message, message
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.format.sketch import sketch
+from align_hooks.record.format.sketch import as_stored, as_sums, sketch
 from comparison.conftest import HONEST, Compared, asking, scale, stage
 from rewritten import bend_rows, relisted
 from synthetic import HONEST_SKETCHED, STEPS, Array, Synthetic, grown, sketched, squared_sum
@@ -134,12 +137,14 @@ def test_records_without_either_have_no_distance(tmp_path: Path) -> None:
     assert list(weights(run, run, 0, 1e-7)) == []
 
 
-def with_sums(run: Path, kind: str, change: Callable[[str, list[Any]], object], steps: Sequence[int] = range(STEPS + 1)) -> Path:
+def with_sums(run: Path, kind: str, change: Callable[[str, NDArray[np.float64]], object], steps: Sequence[int] = range(STEPS + 1)) -> Path:
     """A record in which the sums of tensors at some steps are others."""
 
     def bend(row: dict[str, Any]) -> None:
-        for name, sums in row["sums"].items() if row["step"] in steps else ():
+        for name, stored in row["sums"].items() if row["step"] in steps else ():
+            sums = as_sums(b64decode(stored))
             change(name, sums)
+            row["sums"] |= as_stored({name: sums})
 
     bend_rows(run / "sketches" / kind / "rank_0.jsonl", bend)
     return relisted(run)
@@ -157,7 +162,7 @@ def test_what_all_signs_hide_is_at_least_as_far_as_the_norms_are(compared: Compa
 @pytest.mark.parametrize("place", [0, 1, 16])
 def test_a_sum_that_is_not_finite_is_never_aligned(compared: Compared, candidate: Synthetic, tmp_path: Path, place: int) -> None:
     run = candidate.write(tmp_path / "run")
-    with_sums(run, "gradients", lambda name, sums: sums.__setitem__(place, "nan") if name == Q else None, [0])
+    with_sums(run, "gradients", lambda name, sums: sums.__setitem__(place, math.nan) if name == Q else None, [0])
     outcome = compared(run, against=HONEST_SKETCHED)
     assert (outcome.verdict, outcome.first.name) == (Verdict.DIVERGED, "gradients")
 

@@ -19,6 +19,7 @@ from align_hooks.record.format.sketch import (
     PROJECTIONS,
     ROWS,
     TURNS,
+    as_stored,
     blocks,
     column_signs,
     row_signs,
@@ -161,18 +162,24 @@ def test_where_only_tensors_were_stored_sketches_are_made_of_them(tmp_path: Path
         np.testing.assert_allclose(sums, sketched.sketches("gradients", 1)[name], rtol=1e-12)
 
 
+def sums_of(numbers: list[float]) -> str:
+    return as_stored({"": numbers})[""]
+
+
 WRONG = {
-    "too few": ([1.0], r"step 0: sums\[.*copy it again"),
-    "words": (["one", *[1.0] * 16], r"step 0: sums\[.*copy it again"),
-    "a negative square": ([-1.0, *[1.0] * 16], "no squared sum"),
-    "true": ([True, *[1.0] * 16], r"step 0: sums\[.*copy it again"),
+    "too few": (sums_of([1.0]), r"step 0: sums\[.*copy it again"),
+    "too many": (sums_of([1.0] * 18), r"step 0: sums\[.*copy it again"),
+    "no base64": ("one " * 40, r"step 0: sums\[.*copy it again"),
+    "a negative square": (sums_of([-1.0, *[1.0] * 16]), "no squared sum"),
+    "true": (True, r"step 0: sums\[.*copy it again"),
+    "digits": ([1.0] * 17, r"step 0: sums\[.*copy it again"),
     "missing": (None, r"lacks model\.embed_tokens\.weight at step 0"),
 }
 
 
 @pytest.mark.parametrize(("sums", "message"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("kind", ["gradients", "weights"])
-def test_sums_that_are_none_are_refused(tmp_path: Path, kind: str, sums: list[object] | None, message: str) -> None:
+def test_sums_that_are_none_are_refused(tmp_path: Path, kind: str, sums: object, message: str) -> None:
     run = HONEST_SKETCHED.write(tmp_path / "run")
     row = {"step": 0, "definition": DEFINITION, "sums": dict.fromkeys(SHAPES, sums) if sums else {}}
     (run / "sketches" / kind / "rank_0.jsonl").write_text(f"{json.dumps(row)}\n")

@@ -32,7 +32,7 @@ from align_hooks.record.format.folder import inside
 from align_hooks.record.format.layout import JsonObject
 from align_hooks.record.format.ranges import ranges
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.format.sketch import DEFINITION, sketch
+from align_hooks.record.format.sketch import DEFINITION, as_stored, sketch
 from align_hooks.record.format.stored_tensor import StoredTensor
 from align_hooks.record.inventory import kind_of
 from align_hooks.record.read.batch_digests import digests_of
@@ -208,7 +208,7 @@ class OfRank:
                 yield step, {key: value for key, value in recorded.row(step).items() if key not in ("rank", "segment")}
             else:
                 self.work.progress(message("progress.distilling", kind=kind.name, step=step), index, len(self.kept[kind]))
-                yield step, {"step": step, "definition": DEFINITION, "sums": self._sketches(kind, step)}
+                yield step, {"step": step, "definition": DEFINITION, "sums": as_stored(self._sketches(kind, step))}
 
     def _sketches(self, kind: Quantity, step: int) -> dict[str, list[float]]:
         """Return sketches of this rank's shards of stored tensors."""

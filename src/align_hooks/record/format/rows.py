@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from align_hooks.record.format.schema import Count, Json, Rate, Step
-from align_hooks.record.format.sketch import PROJECTIONS
+from align_hooks.record.format.sketch import BYTES, as_sums
 
 RankNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 
@@ -100,13 +100,13 @@ class NormRow(Struct, frozen=True):
 
 
 class SketchRow(Struct, frozen=True):
-    """A row of sketches: canonical name to squared sum and signed sums, of a definition of :mod:`.sketch`."""
+    """A row of sketches: canonical name to squared sum and signed sums, as they are stored, of a definition of :mod:`.sketch`."""
 
-    sums: dict[str, Annotated[tuple[float, ...], Meta(min_length=1 + PROJECTIONS, max_length=1 + PROJECTIONS)]]
+    sums: dict[str, Annotated[bytes, Meta(min_length=BYTES, max_length=BYTES)]]
     definition: Annotated[int, Meta(ge=1)]
 
     def __post_init__(self) -> None:
-        _refuse_negative({name: numbers[0] for name, numbers in self.sums.items()})
+        _refuse_negative({name: float(as_sums(stored)[0]) for name, stored in self.sums.items()})
 
 
 LARGEST = 1e300

@@ -21,6 +21,7 @@ gradient in fp32 first, within 1e-6 of the norm. The root of the squared sum (:m
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -42,6 +43,9 @@ AT_ONCE = 1 << 16
 ROWS, COLUMNS = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
 """The seeds of the signs of rows and of columns: digits of pi. Other seeds are another definition."""
 SCALE = math.sqrt(PROJECTIONS)
+STORED = np.dtype("<f8")
+BYTES = (1 + PROJECTIONS) * STORED.itemsize
+"""Of a stored sketch."""
 
 
 def signs(seed: np.uint64, places: Array) -> NDArray[np.int8]:
@@ -142,6 +146,16 @@ def sketch(piece: Array, shard: Shard) -> NDArray[np.float64]:
             lanes += (sums * row_signs(np.arange(row, row + TURNS * len(signed))).reshape(-1, TURNS, 1)).sum(axis=0)
         total[1:] = turned(lanes)
     return total
+
+
+def as_stored(sketches: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """Return sketches as a row has them: base64 of fp64, little-endian, in less than half of the bytes of decimal digits."""
+    return {name: b64encode(np.asarray(sums, STORED).tobytes()).decode("ascii") for name, sums in sketches.items()}
+
+
+def as_sums(stored: bytes) -> NDArray[np.float64]:
+    """Return a stored sketch, fp64 ``[1 + PROJECTIONS]``."""
+    return np.frombuffer(stored, STORED).astype(np.float64)
 
 
 def named(sums: Array, owners: Array, names: Sequence[str], squared: Mapping[str, float]) -> dict[str, list[float]]:

@@ -14,7 +14,7 @@ from align_hooks.messages import rendered
 from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.format.rows import SketchRow
 from align_hooks.record.format.shard import Shard
-from align_hooks.record.format.sketch import DEFINITION, sketch
+from align_hooks.record.format.sketch import DEFINITION, as_sums, sketch
 from align_hooks.record.format.structured import structured
 from align_hooks.record.read.lines import Lines
 from align_hooks.record.read.run_rows import RunRows
@@ -77,13 +77,13 @@ def sketches(run: RunRows, kind: str, step: int, files: Mapping[int, Lines]) -> 
     """Return the sketch of each tensor from all ranks' rows; raises RecordError for a missing shard or other definition."""
     whole: Sketches = {}
     for rank, lines in files.items():
-        row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}", numbers=("sums",))
+        row = structured(SketchRow, lines.row(step), f"{lines.path}: step {step}")
         if row.definition != DEFINITION:
             raise RecordError(f"{lines.path}: its signed sums are of another definition than this version's; record the run again")
         for shard in run.counted_once(rank, trainable=SKETCHES[kind].trainable):
             if shard.name not in row.sums:
                 raise RecordError(f"{lines.path} lacks {shard.name} at step {step}; record the run again")
-            part = np.array(row.sums[shard.name])
+            part = as_sums(row.sums[shard.name])
             whole[shard.name] = whole[shard.name] + part if shard.name in whole else part
     return whole
 

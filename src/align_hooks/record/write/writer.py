@@ -19,7 +19,7 @@ from align_hooks.quantities.registry import SKETCHES
 from align_hooks.record.format import digests, folder, layout
 from align_hooks.record.format.ending import HowEnded
 from align_hooks.record.format.layout import Array
-from align_hooks.record.format.sketch import DEFINITION
+from align_hooks.record.format.sketch import DEFINITION, as_stored
 from align_hooks.record.write import atomic, step_files
 from align_hooks.record.write.record_start import RecordStart
 
@@ -63,8 +63,7 @@ class Writer(RecordStart):
 
     def sketches(self, kind: Quantity, step: int, sums: Mapping[str, Sequence[float]]) -> None:
         """Append the sketches of gradients or weights (:mod:`.format.sketch`), without copies."""
-        named = {name: list(of_tensor) for name, of_tensor in sums.items()}
-        self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": named})
+        self.row(SKETCHES[kind.name], step, {"definition": DEFINITION, "sums": as_stored(sums)})
 
     def row(self, kind: Quantity, step: int, content: Mapping[str, object]) -> None:
         """Append one step's row of a quantity."""
