@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from align_hooks.comparison.finding import Finding, Metric, Term, Unit
 from align_hooks.comparison.optimizer import formula, updates
-from align_hooks.comparison.optimizer.formula import FITS, FITTED, Evidence, HyperParameters, RecordedUpdate
+from align_hooks.comparison.optimizer.formula import FITS, Evidence, HyperParameters, RecordedUpdate
 from align_hooks.comparison.stage_result import FaultLocation, StageResult, Status
 from align_hooks.comparison.verdict import ComparisonResult
 from align_hooks.messages import Argument, Message, Side, message
@@ -452,7 +452,7 @@ def test_the_work_of_a_fit_does_not_grow_with_the_tensors(monkeypatch: pytest.Mo
         return predictions(evidence, settings)
 
     monkeypatch.setattr(formula, "predictions", counted)
-    spent, few = {}, FITTED // 16 // 2
+    spent, few = {}, updates.FITTED // 16 // 2
     for count in (few, 8 * few):
         decay = np.full(count, 0.2 if of_all else 0.1)
         decay[[few // 2, count - 1]] = 0.2 if of_all else 0.0

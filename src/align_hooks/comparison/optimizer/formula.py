@@ -28,9 +28,6 @@ ADAMS = frozenset({"Adam", "AdamW", "FusedAdam", "FusedAdamW", "PmaAdamW", "Fuse
 FITS = 2.0
 """Largest difference, in roundings, of updates that follow their formula; honest updates have 0.3 to 0.4 on either side."""
 
-FITTED = 1 << 16
-"""Most elements that a term is fitted to, by some thousand evaluations; whether it explains a tensor is judged by all elements."""
-
 
 class UpdateFormula(Enum):
     """A way to make an update of moments; both frameworks use the first. The value ends a message's id."""
@@ -197,14 +194,14 @@ class Evidence(Struct, frozen=True):
         index = np.cumsum(~tensors) - 1
         return Evidence(names, index[self.tensor[kept]], tuple(update.only(kept, ~tensors) for update in self.updates))
 
-    def thinned(self, apart: NDArray[np.bool_]) -> Evidence:
-        """Return at most :data:`FITTED` elements of all tensors, half of them of the tensors ``apart`` where there are so many."""
-        if self.tensor.size <= FITTED:
+    def thinned(self, apart: NDArray[np.bool_], most: int) -> Evidence:
+        """Return about ``most`` elements of all tensors, half of them of the tensors ``apart`` where there are so many."""
+        if self.tensor.size <= most:
             return self
         kept = np.zeros(self.tensor.size, bool)
         for tensors in (apart, ~apart):
             places = np.flatnonzero(tensors[self.tensor])
-            kept[places[:: math.ceil(2 * places.size / FITTED) or 1]] = True
+            kept[places[:: math.ceil(2 * places.size / most) or 1]] = True
         return replace(self, tensor=self.tensor[kept], updates=tuple(update.sampled(kept) for update in self.updates))
 
 

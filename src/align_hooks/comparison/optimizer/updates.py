@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
 
 import numpy as np
 from msgspec import Struct
@@ -24,6 +23,9 @@ from align_hooks.messages import Argument, message
 from align_hooks.record.format.layout import Array
 
 ROUNDS = 8
+SCANNED, FITTED = 1 << 13, 1 << 15
+"""Elements by which a term is sought, and fitted; whether it explains a tensor is judged by all of the tensor's."""
+GOLDEN, NEAR = (3 - math.sqrt(5)) / 2, 5e-7
 GAIN = 0.8
 """Part of the misfit below which a changed term must bring it to be kept."""
 MOVED = 2e-5
@@ -155,25 +157,33 @@ def excess(misfits: Array) -> float:
 
 def changes(evidence: Evidence, settings: HyperParameters, apart: NDArray[np.bool_]) -> Iterator[HyperParameters]:
     """Yield the settings with one term changed to its best fit, for every term, likelier ones first; ``apart`` are not yet explained."""
-    few = evidence.thinned(apart)
-    yield _fitted(few, lambda by: replace(settings, rate=settings.rate * by), 1000)
+    scanned, fitted = evidence.thinned(apart, SCANNED), evidence.thinned(apart, FITTED)
+
+    def best(change: Callable[[float], HyperParameters], reach: float) -> HyperParameters:
+        """Return the best ``change(factor)`` of factors from 1/reach to reach, by a coarse scan and a search beside its best."""
+        grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
+        found = int(np.argmin([misfit(scanned, change(math.exp(logarithm))) for logarithm in grid]))
+        low, high = grid[max(found - 1, 0)], grid[min(found + 1, len(grid) - 1)]
+        return change(math.exp(least(lambda logarithm: misfit(fitted, change(math.exp(logarithm))) ** 2, low, high)))
+
+    yield best(lambda by: replace(settings, rate=settings.rate * by), 1000)
     for beta in ("beta1", "beta2"):
         value: float = getattr(settings, beta)
-        yield _fitted(few, lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 1000)  # type: ignore[misc]
-    yield _fitted(few, lambda by: replace(settings, eps=settings.eps * by), 1e4)
+        yield best(lambda by, beta=beta, value=value: replace(settings, **{beta: max(0.0, 1 - (1 - value) * by)}), 1000)  # type: ignore[misc]
+    yield best(lambda by: replace(settings, eps=settings.eps * by), 1e4)
     if settings.decay.any():
-        yield _fitted(few, lambda by: replace(settings, decay=settings.decay * by), 30)
+        yield best(lambda by: replace(settings, decay=settings.decay * by), 30)
         yield _grouped(evidence, settings, float(settings.decay.max()))
     else:
-        common = _fitted(few, lambda by: replace(settings, decay=np.full_like(settings.decay, 0.1 * by)), 1000)
+        common = best(lambda by: replace(settings, decay=np.full_like(settings.decay, 0.1 * by)), 1000)
         yield from (common, _grouped(evidence, settings, float(common.decay.max())))
     yield replace(settings, bias_correction=not settings.bias_correction)
     yield replace(settings, decoupled=not settings.decoupled)
     yield from (replace(settings, formula=formula) for formula in UpdateFormula if formula is not settings.formula)
     if norms := clipped_norms(evidence):
         start = settings.clip or float(np.median(norms))
-        yield _fitted(few, lambda by: replace(settings, clip=start * by), 30)
-    yield _fitted(few, lambda by: replace(settings, scale=settings.scale * by), 1e6)
+        yield best(lambda by: replace(settings, clip=start * by), 30)
+    yield best(lambda by: replace(settings, scale=settings.scale * by), 1e6)
     first = evidence.updates[0].count
     yield from (replace(settings, count=count) for count in {-1, 1, 1 - first, first} - {settings.count})
 
@@ -183,26 +193,33 @@ def _rare(settings: HyperParameters) -> bool:
     return settings.scale != 1.0 or settings.count != 0
 
 
-def _fitted(evidence: Evidence, change: Callable[[float], HyperParameters], reach: float) -> HyperParameters:
-    """Return the best ``change(factor)`` of factors from 1/reach to reach, by a coarse scan and a golden section."""
-    grid = np.linspace(-math.log(reach), math.log(reach), 2 * math.ceil(math.log(reach) / 0.6) + 1)
-
-    @cache  # each inner point but one is one of the round before
-    def score(logarithm: float) -> float:
-        return misfit(evidence, change(math.exp(logarithm)))
-
-    best = int(np.argmin([score(logarithm) for logarithm in grid]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    golden = (math.sqrt(5) - 1) / 2
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    while high - low > 1e-6:
-        if score(left) <= score(right):
-            high, right = right, left
-            left = high - golden * (high - low)
+def least(score: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function that falls and then rises is least, to :data:`NEAR`: by parabolas, and golden sections (Brent 1973)."""
+    best = second = third = low + GOLDEN * (high - low)
+    at_best = at_second = at_third = score(best)
+    step = last = 0.0
+    while abs(best - (low + high) / 2) > 2 * NEAR - (high - low) / 2:
+        one, other = (best - second) * (at_best - at_third), (best - third) * (at_best - at_second)
+        moved, scale = (best - third) * other - (best - second) * one, 2 * (other - one)
+        moved, scale = math.copysign(1, -scale) * moved, abs(scale)
+        before, last = last, step
+        if abs(moved) < abs(scale * before / 2) and scale * (low - best) < moved < scale * (high - best):
+            step = moved / scale
         else:
-            low, left = left, right
-            right = low + golden * (high - low)
-    return change(math.exp((low + high) / 2))
+            last = (low if best >= (low + high) / 2 else high) - best
+            step = GOLDEN * last
+        place = best + (step if abs(step) >= NEAR else math.copysign(NEAR, step))
+        value = score(place)
+        if value <= at_best:
+            low, high = (best, high) if place >= best else (low, best)
+            third, at_third, second, at_second, best, at_best = second, at_second, best, at_best, place, value
+            continue
+        low, high = (place, high) if place < best else (low, place)
+        if value <= at_second or second == best:
+            third, at_third, second, at_second = second, at_second, place, value
+        elif value <= at_third or third in (best, second):
+            third, at_third = place, value
+    return best
 
 
 def _grouped(evidence: Evidence, settings: HyperParameters, highest: float) -> HyperParameters:
