@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from align_hooks.hooking.guard import guarded
-from align_hooks.hooking.hook import bound
+from align_hooks.hooking.hook import argument, bound, with_argument
 
 
 def decorated(function: Any) -> Any:
@@ -36,7 +36,14 @@ def test_arguments_have_the_names_of_the_function(function: Any, guards: bool) -
     seen: list[Any] = []
 
     def handler(call: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        seen.append(bound(call, args, kwargs).arguments)
+        given = bound(call, args, kwargs).arguments
+        assert given == {name: argument(call, args, kwargs, name) for name in ("tokens", "mask")}
+        assert argument(call, args, kwargs, "other") is None
+        for name in given:  # where it stood, whether given by position or by name
+            changed, named = with_argument(call, args, kwargs, name, 7)
+            assert bound(call, changed, named).arguments == given | {name: 7}
+            assert (len(changed), [*named]) == (len(args), [*kwargs])
+        seen.append(given)
 
     for _ in range(2):
         if guards:

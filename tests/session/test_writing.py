@@ -3,11 +3,11 @@
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from align_hooks.session import writing
 from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
@@ -114,8 +114,7 @@ def test_after_a_failure_nothing_more_is_written_and_nobody_waits(told: Told) ->
     assert (told.written, told.failures) == ([], [("gradients", "no space left")])
 
 
-@dataclass
-class Made:
+class Made(Struct):
     arrays: dict[str, np.ndarray]
     rows: list[int]
 

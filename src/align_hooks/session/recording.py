@@ -1,11 +1,16 @@
 """The record of one rank during training: which quantities are wanted, which were captured, and what an error ends."""
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TypeVar
+
+from msgspec import Struct
 
 from align_hooks.errors import with_origin
 from align_hooks.process.ranks import Launch
@@ -19,6 +24,21 @@ from align_hooks.session.writing import AsyncWriter, WriteTask, detach_copies
 from align_hooks.settings import Settings, Steps
 
 Produced = TypeVar("Produced")
+
+
+class Isolation(Struct, frozen=True):
+    """The context of a capture whose failure the training survives; a generator would cost twice as much, eight times a step."""
+
+    recording: Recording
+    what: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            self.recording.survive(self.what, error)
+        return isinstance(error, Exception)
 
 
 @dataclass
@@ -96,17 +116,13 @@ class Recording:
             raise error
         self._stop(what, self.step, error)
 
-    @contextmanager
-    def isolate_failures(self, what: str) -> Iterator[None]:
+    def isolate_failures(self, what: str) -> Isolation:
         """Run a capture so that its failure ends recording, and not training, unless ``ON_ERROR=raise``.
 
         The failure is reported at once, in the manifest, and by the exit code. The block must not call the framework's own code, whose
         exceptions belong to the script.
         """
-        try:
-            yield
-        except Exception as error:
-            self.survive(what, error)
+        return Isolation(self, what)
 
     @contextmanager
     def must_succeed(self, kinds: type[Exception] = Exception) -> Iterator[None]:

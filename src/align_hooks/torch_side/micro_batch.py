@@ -41,7 +41,7 @@ SAME_LOSS = 1e-4
 """Relative difference between the returned loss and its recomputed value: both sum the same numbers in fp32."""
 
 
-class MicroBatch(Struct, eq=False):
+class MicroBatch(Struct, eq=False, weakref=True):
     """The inputs of one forward pass, and what becomes of its token losses."""
 
     inputs: dict[str, Array]

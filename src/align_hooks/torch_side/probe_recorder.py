@@ -12,10 +12,10 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from msgspec import Struct, field
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Result
@@ -43,7 +43,8 @@ def wanted(settings: Settings) -> Callable[[str], bool]:
     return points.chosen(settings.patterns(FILTER).parts or ("*",))
 
 
-class ProbeRecorder(Struct):
+@dataclass
+class ProbeRecorder:
     """The probes and the recorded values of one step."""
 
     session: Session

@@ -8,6 +8,7 @@ second.
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import mindspore
@@ -15,7 +16,6 @@ import numpy as np
 from mindspore import mint
 from mindspore.common._grad_function import _Function
 from mindspore.graph.api import _no_grad
-from msgspec import Struct, field
 
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Function
@@ -34,7 +34,8 @@ from align_hooks.record.write.step_files import StepActivations
 from align_hooks.settings import PREFIX
 
 
-class CellRecorder(Struct):
+@dataclass
+class CellRecorder:
     """The hooks and the recorded values of one step."""
 
     session: MsSession

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from align_hooks.hooking.guard import guarded
-from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, bound
+from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result, argument, with_argument
 from align_hooks.hooking.patch_log import Wrapper
 from align_hooks.names.blocks import Array
 from align_hooks.record.format.state import BUFFER
@@ -38,12 +38,12 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
-    call = bound(wrapped, args, kwargs)
-    given = call.arguments
+    given = functools.partial(argument, wrapped, args, kwargs)
     try:
-        open_step(session, lambda: get_args().curr_iteration, given.get("opt_param_scheduler"))
-        given["forward_step_func"] = listening(session, given["forward_step_func"])
-        result = wrapped(*call.args, **call.kwargs)
+        open_step(session, lambda: get_args().curr_iteration, given("opt_param_scheduler"))
+        heard = listening(session, given("forward_step_func"))
+        args, kwargs = with_argument(wrapped, args, kwargs, "forward_step_func", heard)
+        result = wrapped(*args, **kwargs)
         close(session, skipped=bool(result[SKIPPED]))
     finally:
         leave_step(session)
