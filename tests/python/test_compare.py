@@ -183,7 +183,7 @@ def test_a_command_that_reads_no_run_starts_without_numpy(command: str) -> None:
     assert python(f"import sys, align_hooks.cli.{command}; print('numpy' in sys.modules)") == ["False"]
 
 
-MODULES = {"--help": 150, "env": 290, "check": 540, "show": 600, "compare": 800}
+MODULES = {"--help": 145, "env": 245, "check": 520, "show": 530, "compare": 700}
 """Most modules that a command of two small files, or of two records that differ, loads: imports are nearly all of its time."""
 
 
