@@ -30,18 +30,14 @@ def names_in(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-MIRRORED = {"EndedStep", "ForcedActivation", "NormPlan", "Parameter", "Parameters", "SketchPlan"}
-"""Classes of which each side has its own."""
-
-
 def test_a_class_name_stands_for_one_class() -> None:
     names = Counter(
         node.name
         for path in SOURCE.rglob("*.py")
         for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, count in names.items() if count > 1} == MIRRORED
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_no_name_has_a_private_word() -> None:

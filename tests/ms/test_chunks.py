@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from align_hooks.ms_side.plans import LARGE, NormPlan, chunks_of
+from align_hooks.ms_side.plans import LARGE, ChunkPlan, chunks_of
 from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.record.format.norms import CHUNK
 from synthetic import fused
@@ -43,7 +43,7 @@ def check(blocks: Blocks | Stack, shape: Sequence[int]) -> None:
 
 def test_small_gradients_of_one_width_are_joined_and_large_ones_are_not() -> None:
     shapes = [(64, 64), (64,), (LARGE // 64, 64), (48, 64), (16, 1024)]
-    plan = NormPlan.of([fused(f"{index}", {f"p{index}": shape}, Blocks(1, shape[:1])) for index, shape in enumerate(shapes)], shapes)
+    plan = ChunkPlan.of([fused(f"{index}", {f"p{index}": shape}, Blocks(1, shape[:1])) for index, shape in enumerate(shapes)], shapes)
     assert plan.groups == (((0, 1, 3), 64), ((2,), 64), ((4,), 1024))
     sums = np.array([1.0] * 64 + [10.0] + [100.0] * 48 + [0.0] * (LARGE // 64) + [2.0] * 16)
     assert plan.named(sums) == {"p0": 64, "p1": 10, "p2": 0, "p3": 4800, "p4": 32}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from align_hooks.ms_side.plans import LARGE, Matrix, SketchPlan
+from align_hooks.ms_side.plans import LARGE, Matrix, SignedSumPlan
 from align_hooks.names.blocks import Blocks, Stack
 from align_hooks.names.fused import Fused, Piece
 from align_hooks.record.format.shard import Shard
@@ -25,7 +25,7 @@ def as_matrix(matrix: Matrix, gradients: Gradients) -> np.ndarray:
     return np.pad(piece, matrix.padding)
 
 
-def sums(plan: SketchPlan, gradients: Gradients) -> np.ndarray:
+def sums(plan: SignedSumPlan, gradients: Gradients) -> np.ndarray:
     """All sums of a plan, in fp64."""
     taken = []
     for group in plan.groups:
@@ -37,14 +37,14 @@ def sums(plan: SketchPlan, gradients: Gradients) -> np.ndarray:
     return np.concatenate(taken)
 
 
-def check(parameters: Sequence[tuple[Blocks | Stack, Sequence[int]]]) -> SketchPlan:
+def check(parameters: Sequence[tuple[Blocks | Stack, Sequence[int]]]) -> SignedSumPlan:
     whole = [
         fused(f"{index}", {f"{index}.{part}": size for part, size in enumerate(blocks.shapes(shape))}, blocks)
         for index, (blocks, shape) in enumerate(parameters)
     ]
     random = np.random.default_rng(0)
     gradients = [random.standard_normal(shape).astype(np.float32) for _, shape in parameters]
-    plan = SketchPlan.of(whole, [tuple(shape) for _, shape in parameters])
+    plan = SignedSumPlan.of(whole, [tuple(shape) for _, shape in parameters])
     named = plan.named(sums(plan, gradients), dict.fromkeys(plan.names, 7.0))
     pieces = {name: piece for each, gradient in zip(whole, gradients, strict=True) for name, piece in each.split(gradient)}
     expected = {name: sketch(piece, Shard(name, piece.shape, name, "float32")) for name, piece in pieces.items()}
@@ -81,4 +81,4 @@ def test_pieces_of_as_many_columns_are_joined_and_large_ones_are_not() -> None:
 def test_a_part_of_a_tensor_is_refused() -> None:
     part = Fused("part", (Piece("part", (8, 4), ((4, 8), (0, 4))),), Blocks(1, (4,)))
     with pytest.raises(ValueError, match="part is cut"):
-        SketchPlan.of([part], [(4, 4)])
+        SignedSumPlan.of([part], [(4, 4)])

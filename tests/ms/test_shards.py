@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from align_hooks.errors import RefusedRun
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
 from align_hooks.families.qwen3 import QWEN3
-from align_hooks.ms_side.model import Model, Parameter
-from align_hooks.ms_side.plans import NormPlan
+from align_hooks.ms_side.model import CellParameter, Model
+from align_hooks.ms_side.plans import ChunkPlan
 from align_hooks.ms_side.pynative.shards import layout_of, parameters_of_rank, part_of
 from align_hooks.names.blocks import Array, Dims
 from align_hooks.names.table import NameTable
@@ -81,7 +81,9 @@ def distributed(name: str, whole: Array, grid: Sequence[int], placements: Sequen
     return SimpleNamespace(name=name, shape=whole.shape, layout=layout, to_local=lambda: part, dtype="Float32")
 
 
-def parts(family: Any, name: str, whole: Array, grid: Sequence[int], placements: Sequence[int | None]) -> Iterator[tuple[Parameter, Array]]:
+def parts(
+    family: Any, name: str, whole: Array, grid: Sequence[int], placements: Sequence[int | None]
+) -> Iterator[tuple[CellParameter, Array]]:
     for rank in range(math.prod(grid)):
         weight = distributed(name, whole, grid, placements, range(math.prod(grid)), rank)
         part = part_of(weight, model(family), None, rank, 3)
@@ -117,9 +119,9 @@ def test_the_parts_of_all_ranks_are_the_whole_weight(data: st.DataObject) -> Non
     assert counted == Counter((piece, value) for piece, array in canonical.items() for value in array.reshape(-1).tolist())
 
 
-def check_norms(part: Parameter, here: Array, pieces: Sequence[tuple[str, float]]) -> None:
+def check_norms(part: CellParameter, here: Array, pieces: Sequence[tuple[str, float]]) -> None:
     """The sums of chunks of a rank's part are the squared sums of its pieces, of those alone."""
-    plan = NormPlan.of([part.fused], [part.fused.shape])
+    plan = ChunkPlan.of([part.fused], [part.fused.shape])
     ((_, width),) = plan.groups
     sums = np.square(here.reshape(-1, width).astype(np.float64)).sum(axis=1)
     expected: dict[str, float] = {}

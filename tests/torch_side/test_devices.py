@@ -124,7 +124,7 @@ def test_a_device_without_fp64_keeps_the_digest_of_tokens() -> None:
     session = SimpleNamespace(current=current, digests=None, recording=recording, say=pytest.fail)
     with WithoutFp64():
         numbers, vectors = step_hook.to_host(session)  # type: ignore[arg-type]
-    ended = step_hook.EndedStep(session, 0, numbers, vectors, False, 0.0, current)  # type: ignore[arg-type]
+    ended = step_hook.MegatronStep(session, 0, numbers, vectors, False, 0.0, current)  # type: ignore[arg-type]
     assert ended.token_digest() == digest(batch) and session.digests is True
     assert text(int(np.float32(numbers[step_hook.TOKENS]))) != digest(batch)
 
@@ -169,7 +169,7 @@ def test_what_balances_experts_is_unknown_where_graphs_replay_them(args: dict[st
     terms.auxiliary(session, lambda *given: None, None, (), {})
     terms.z_loss(session, lambda *given: terms.auxiliary(session, lambda *given: None, None, (), {}), None, (), {})
     place = dict.fromkeys(("dp_size", "cp_size", "pp_size"), 1) | {"tp": 0}
-    ended = step_hook.EndedStep(SimpleNamespace(place=place), 0, {"term auxiliary": 0.5}, {}, False, 0.0, CurrentStep())  # type: ignore[arg-type]
+    ended = step_hook.MegatronStep(SimpleNamespace(place=place), 0, {"term auxiliary": 0.5}, {}, False, 0.0, CurrentStep())  # type: ignore[arg-type]
     graphed = args in GRAPHS
     assert (seen, ended.terms(8, 1)) == (([], None) if graphed else (["auxiliary", "router_z_loss"], {"auxiliary": 0.5}))
     assert not session.current.in_z_loss

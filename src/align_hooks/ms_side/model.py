@@ -35,7 +35,7 @@ MOVED_BUFFERS = (".router.expert_bias", ".mlp.expert_bias")
 """Endings of the names of Parameters that training moves without a gradient: the biases of experts."""
 
 
-class Parameter(Struct, frozen=True):
+class CellParameter(Struct, frozen=True):
     """A trainable parameter, or a buffer that training moves, and its canonical pieces."""
 
     model: Weight
@@ -101,28 +101,28 @@ class Model(Struct, frozen=True):
         return described(self.family, decoder, self.misfits)
 
 
-class Parameters(Struct, frozen=True):
+class CellParameters(Struct, frozen=True):
     """All trainable parameters of this rank, in the order of the training cell's gradients."""
 
-    all: tuple[Parameter, ...]
+    all: tuple[CellParameter, ...]
     dims: Dims
     single_rank: bool = True
     """Whether the job has no other rank."""
     layers: int = 0
     """The model's layers where pipeline stages divide them, else 0."""
     table: NameTable | None = None
-    buffers: tuple[Parameter, ...] = ()
+    buffers: tuple[CellParameter, ...] = ()
     """Buffers that training moves."""
     predicted: int = 0
     """The number of layers for multi-token prediction."""
     experts: frozenset[str] = frozenset()
     """Names of the experts that PyNative's ranks divide among them, those of this rank included."""
 
-    def __iter__(self) -> Iterator[Parameter]:
+    def __iter__(self) -> Iterator[CellParameter]:
         return iter(self.all)
 
     @property
-    def state(self) -> tuple[Parameter, ...]:
+    def state(self) -> tuple[CellParameter, ...]:
         """The parameters and the buffers."""
         return (*self.all, *self.buffers)
 
@@ -181,7 +181,9 @@ def fill(weight: Weight, array: Array) -> None:
         weight.set_data(given, bool(weight.sliced))
 
 
-def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool) -> float:
+def refill(
+    injecting: Weight, buffers: Iterable[tuple[CellParameter, Weight]], read: Callable[[Fused], Array] | None, *, copies: bool
+) -> float:
     """Fill the next step's injected gradients from ``read`` (fp32, native layout, this rank's part); with None inject nothing.
 
     Returns the norm of the injected gradients, with or without ``copies`` of other ranks' parts."""
@@ -196,18 +198,18 @@ def refill(injecting: Weight, buffers: Iterable[tuple[Parameter, Weight]], read:
     return math.sqrt(total)
 
 
-def pieces(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, Array]:
+def pieces(tensors: Iterable[tuple[CellParameter, Tensor]]) -> dict[str, Array]:
     """Map canonical names to host copies of tensors that are cut as their parameters; a transfer each."""
     arrays = ((parameter.fused, to_numpy(tensor)) for parameter, tensor in tensors)
     return gathered(run for fused, array in arrays for run in fused.split(array if fused.flat is None else array.reshape(-1)))
 
 
-def squared_sums(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, float]:
+def squared_sums(tensors: Iterable[tuple[CellParameter, Tensor]]) -> dict[str, float]:
     """Map canonical names to squared sums, tensor by tensor."""
     return {name: squared_sum(piece) for pair in tensors for name, piece in pieces([pair]).items()}
 
 
-def sketches(tensors: Iterable[tuple[Parameter, Tensor]]) -> dict[str, list[float]]:
+def sketches(tensors: Iterable[tuple[CellParameter, Tensor]]) -> dict[str, list[float]]:
     """Map canonical names to sketches, tensor by tensor on the host, since MindSpore's devices have no fp64."""
     named: dict[str, list[float]] = {}
     for parameter, tensor in tensors:
@@ -225,7 +227,7 @@ def parameters_of(
     single_rank: bool = True,
     layouts: Mapping[str, LayoutEntry] | None = None,
     rank: int = 0,
-) -> Parameters:
+) -> CellParameters:
     """Return the parameters that the optimizer updates; ``vocabulary`` excludes padding, None where unknown.
 
     ``layouts`` is ``parameter_layout_dict`` of the compiled training cell under semi-automatic parallelism, which has only the weights of
@@ -235,18 +237,18 @@ def parameters_of(
         here = [(index, weight, layouts[weight.name]) for index, weight in enumerate(weights) if weight.name in layouts]
         parts = tuple(part_of(weight, index, model, dims, entry, rank) for index, weight, entry in here)
         layers, predicted = model.layers if len(parts) < len(weights) else 0, getattr(model.config, "mtp_num_layers", None) or 0
-        return Parameters(parts, dims, single_rank, layers, model.table, predicted=predicted)
+        return CellParameters(parts, dims, single_rank, layers, model.table, predicted=predicted)
     named = (
         (index, weight, model.fused(weight.name, rows_and_columns(weight.name, weight.shape), dims)) for index, weight in enumerate(weights)
     )
-    trained = tuple(Parameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
+    trained = tuple(CellParameter(weight, fused, counted, index) for index, weight, fused in named if fused is not None)
     untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad) if model.network is not None else ()
     moved = [(weight, model.fused(weight.name, weight.shape, dims)) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
-    buffers = tuple(Parameter(weight, fused, counted, -1, trainable=False) for weight, fused in moved if fused is not None)
-    return Parameters(trained, dims, single_rank, buffers=buffers)
+    buffers = tuple(CellParameter(weight, fused, counted, -1, trainable=False) for weight, fused in moved if fused is not None)
+    return CellParameters(trained, dims, single_rank, buffers=buffers)
 
 
-def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> Parameter:
+def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutEntry, rank: int) -> CellParameter:
     """Return a rank's part of a weight that MindSpore cut by an ``entry`` of its layouts."""
     shape = tuple(weight.param_info.parameter_shape)
     layout = layout_of(weight.name, entry, shape)
@@ -261,7 +263,7 @@ def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutE
     fused = model.fused(weight.name, [size // layout.parts(axis) for axis, size in enumerate(shape)], dims, cut)
     if fused is None:
         raise RefusedRun(f"{weight.name} has no canonical name")
-    return Parameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
+    return CellParameter(weight, fused if flat is None else fused.narrowed(*flat), is_counted(layout, rank, *group), index)
 
 
 def model_of(cell: Cell) -> Model:

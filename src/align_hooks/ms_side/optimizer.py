@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import number
-from align_hooks.ms_side.model import Parameters, fill, pieces
+from align_hooks.ms_side.model import CellParameters, fill, pieces
 from align_hooks.ms_side.objects import Cell, Optimizer, Schedule, Weight
 from align_hooks.ms_side.place import calling_alone
 from align_hooks.names.blocks import Array
@@ -59,7 +59,7 @@ def clip_norm(cell: Cell) -> float | None:
     return number(cell.clip_grad_norm.clip_norm) if cell.use_clip_grad else None
 
 
-def optimizer_facts(optimizer: Optimizer, clip: float | None, parameters: Parameters) -> dict[str, object]:
+def optimizer_facts(optimizer: Optimizer, clip: float | None, parameters: CellParameters) -> dict[str, object]:
     """Return the optimizer's present hyper-parameters by parameter group, with canonical names; ``clip`` is the norm at which it clips."""
     kind = kind_of(optimizer)
     beta1, beta2, eps = (number(getattr(optimizer, name)) if hasattr(optimizer, name) else None for name in ("beta1", "beta2", "eps"))
@@ -81,7 +81,7 @@ def optimizer_facts(optimizer: Optimizer, clip: float | None, parameters: Parame
     }
 
 
-def groups(optimizer: Optimizer, parameters: Parameters) -> dict[int, list[str]]:
+def groups(optimizer: Optimizer, parameters: CellParameters) -> dict[int, list[str]]:
     """Return the canonical names of parameters that share a schedule and a decay, by the index of the first parameter.
 
     Schedules are compared, and not their rates: two schedules that warm up both begin with 0. A group may have gaps."""
@@ -120,7 +120,7 @@ def learning_rate(optimizer: Optimizer, index: int) -> float:
         return number(rate(optimizer.global_step) if optimizer.dynamic_lr else rate)
 
 
-def moments(optimizer: Optimizer, parameters: Parameters) -> dict[str, dict[str, Array]]:
+def moments(optimizer: Optimizer, parameters: CellParameters) -> dict[str, dict[str, Array]]:
     """Map moment and canonical name to Adam's moments, fp32, without other ranks' copies."""
     counted = [parameter for parameter in parameters if parameter.counted]
     if not counted:
@@ -133,7 +133,7 @@ def moment_dtypes(optimizer: Optimizer) -> dict[str, str]:
     return {moment: str(kept[0].dtype).lower() for moment, kept in _kept(optimizer).items()}
 
 
-def load_moments(optimizer: Optimizer, parameters: Parameters, state: OptimizerState) -> None:
+def load_moments(optimizer: Optimizer, parameters: CellParameters, state: OptimizerState) -> None:
     """Set Adam's moments and its count of updates, the exponent of its bias correction."""
     for moment, kept in _kept(optimizer).items():
         for parameter in parameters:

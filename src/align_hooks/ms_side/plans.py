@@ -46,7 +46,7 @@ def largest_part(size: int, limit: int) -> int:
     return max(part for part in range(1, min(size, limit) + 1) if size % part == 0)
 
 
-class NormPlan(Struct, frozen=True):
+class ChunkPlan(Struct, frozen=True):
     """The grouping of gradients by call, and the piece of each chunk."""
 
     groups: tuple[tuple[tuple[int, ...], int], ...]
@@ -56,7 +56,7 @@ class NormPlan(Struct, frozen=True):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> NormPlan:
+    def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> ChunkPlan:
         """Plan for gradients of these pieces and shapes."""
         groups: dict[tuple[int, int | None], list[int]] = {}
         owned: list[Array] = []
@@ -134,7 +134,7 @@ class PieceGroup(Struct, frozen=True):
         return np.concatenate([member.row_signs for member in self.members])
 
 
-class SketchPlan(Struct, frozen=True):
+class SignedSumPlan(Struct, frozen=True):
     """The grouping of pieces by call, and the piece of each sum."""
 
     groups: tuple[PieceGroup, ...]
@@ -143,7 +143,7 @@ class SketchPlan(Struct, frozen=True):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> SketchPlan:
+    def of(cls, fused: Sequence[Fused], shapes: Sequence[tuple[int, ...]]) -> SignedSumPlan:
         """Plan for gradients of these pieces and shapes, none of them cut."""
         grouped: dict[tuple[int, int | None], list[tuple[int, Matrix]]] = {}
         names: list[str] = []

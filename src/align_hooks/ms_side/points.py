@@ -136,7 +136,7 @@ class Point(nn.Cell):
         self.views, self.layout, self.whole, self.keeps, self.forces = tuple(views), layout, whole, keeps, forces
         self.numbers = Numbers(layout, views) if keeps and not whole else nn.Identity()
         self.assign, self.cast, self.select = ops.Assign(), ops.Cast(), ops.Select()
-        self.forced = ForcedActivation()
+        self.forced = StraightThrough()
         name = views[0].name
         kept = (1,) if not keeps else shape if whole else (len(views), IN_GRAPH)
         given = shape if forces else (1,)
@@ -273,7 +273,7 @@ def with_count(row: Array, count: int) -> Array:
     return numbers
 
 
-class ForcedActivation(nn.Cell):
+class StraightThrough(nn.Cell):
     """The value of the second of two tensors; the gradient goes to the first, as if it had been its value."""
 
     def construct(self, x, given):  # type: ignore[no-untyped-def]

@@ -35,10 +35,10 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from align_hooks.errors import RefusedRun
-from align_hooks.ms_side.model import Parameters, refill, sketches, squared_sums
+from align_hooks.ms_side.model import CellParameters, refill, sketches, squared_sums
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.own_parameters import own_parameter, set_unregistered, switch
-from align_hooks.ms_side.plans import NormPlan, SketchPlan
+from align_hooks.ms_side.plans import ChunkPlan, SignedSumPlan
 from align_hooks.ms_side.sums import ChunkSums, SignedSums
 from align_hooks.names.blocks import Array
 from align_hooks.names.fused import Fused
@@ -72,17 +72,17 @@ class CaptureGradients(nn.Cell):
     ``point`` chooses the gradients of the norms: the reducer's results (``reduced``) or its arguments (``local``). The chunk sums of all
     pieces are one fp32 vector, for one transfer a step; so are the signed sums."""
 
-    plan: NormPlan
-    signs: SketchPlan
+    plan: ChunkPlan
+    signs: SignedSumPlan
     vector: Parameter
     vector_of_reduced: Parameter
     signed: Parameter
     buffers: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
     injecting: Parameter
-    parameters: Parameters
+    parameters: CellParameters
 
-    def __init__(self, reducer: Cell, parameters: Parameters, tasks: Tasks, *, point: str = "reduced") -> None:
+    def __init__(self, reducer: Cell, parameters: CellParameters, tasks: Tasks, *, point: str = "reduced") -> None:
         super().__init__(auto_prefix=False)
         self.reducer = reducer
         self.local = point == "local"
@@ -94,14 +94,14 @@ class CaptureGradients(nn.Cell):
         shapes = {parameter.fused.native: tuple(parameter.model.shape) for parameter in parameters}
         self.squares = self.norms or self.sketches
         if self.squares:
-            plan = NormPlan.of(fused, [*shapes.values()])
+            plan = ChunkPlan.of(fused, [*shapes.values()])
             vector = own_parameter("chunk_sums", (len(plan.owners),))
             is_apart = self.local and self.sketches
             reduced = own_parameter("chunk_sums_of_reduced", (len(plan.owners),)) if is_apart else vector
             set_unregistered(self, plan=plan, vector=vector, vector_of_reduced=reduced)
             self.sums = ChunkSums(plan)
         if self.sketches:
-            signs = SketchPlan.of(fused, [*shapes.values()])
+            signs = SignedSumPlan.of(fused, [*shapes.values()])
             set_unregistered(self, signs=signs, signed=own_parameter("signed_sums", (signs.numbers,)))
             self.signed_sums = SignedSums(signs)
         set_unregistered(
@@ -166,12 +166,12 @@ class CaptureThenClip(nn.Cell):
         return self.clip(self.capture(gradients))
 
 
-def capture_bytes(parameters: Parameters, tasks: Tasks) -> int:
+def capture_bytes(parameters: CellParameters, tasks: Tasks) -> int:
     """Return the device memory of capturing and injecting, in bytes, before its allocation."""
     fused, shapes = [parameter.fused for parameter in parameters], [tuple(parameter.model.shape) for parameter in parameters]
     elements: int = sum(math.prod(shape) for shape in shapes)
-    chunks = len(NormPlan.of(fused, shapes).owners) if tasks.norms or tasks.sketches else 0
-    sums = SketchPlan.of(fused, shapes).numbers if tasks.sketches else 0
+    chunks = len(ChunkPlan.of(fused, shapes).owners) if tasks.norms or tasks.sketches else 0
+    sums = SignedSumPlan.of(fused, shapes).numbers if tasks.sketches else 0
     return 4 * (chunks + sums + elements * (tasks.gradients + tasks.inject))
 
 
@@ -184,7 +184,7 @@ class CaptureShards(nn.Cell):
     copies: tuple[Parameter, ...]
     injected: tuple[Parameter, ...]
     injecting: Parameter
-    parameters: Parameters
+    parameters: CellParameters
 
     def __init__(self, optimizer: Optimizer, tasks: Tasks) -> None:
         super().__init__(auto_prefix=False)
@@ -223,7 +223,7 @@ class CaptureShards(nn.Cell):
             reduced = chosen
         return reduced
 
-    def bind(self, parameters: Parameters) -> None:
+    def bind(self, parameters: CellParameters) -> None:
         """Set the parameters of this rank; raises RefusedRun where the compiled graph cut a buffer and its weight differently."""
         for parameter in parameters:
             weight = parameter.model

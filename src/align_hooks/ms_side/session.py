@@ -11,7 +11,7 @@ from align_hooks.session import Session
 if TYPE_CHECKING:
     from align_hooks.ms_side.choice import Choice
     from align_hooks.ms_side.feeding import Sizes
-    from align_hooks.ms_side.model import Model, Parameters
+    from align_hooks.ms_side.model import CellParameters, Model
     from align_hooks.ms_side.points import Point
     from align_hooks.ms_side.pynative.cell_points import CellPoint
     from align_hooks.ms_side.pynative.current import PynativeMicroBatch, PynativeStepValues
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class MsSession(Session):
     """The built objects of a MindFormers run, and the values of the step under way."""
 
-    parameters: Parameters | None = None
+    parameters: CellParameters | None = None
     """None before a semi-automatic job is compiled."""
     model: Model | None = None
     config: Config = None

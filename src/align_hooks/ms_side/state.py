@@ -12,7 +12,7 @@ import functools
 import mindspore
 
 from align_hooks.ms_side.arrays import number, to_numpy
-from align_hooks.ms_side.model import Parameters
+from align_hooks.ms_side.model import CellParameters
 from align_hooks.ms_side.objects import Cell, Optimizer
 from align_hooks.ms_side.optimizer import updates_made
 from align_hooks.ms_side.session import MsSession
@@ -22,7 +22,7 @@ from align_hooks.record.format.state import BUFFER, GROWTH, UPDATES
 PYTHON_AND_NUMPY = PythonAndNumpy()
 
 
-def at_step(optimizer: Optimizer, parameters: Parameters | None, scaler: Cell = None) -> dict[str, float | str]:
+def at_step(optimizer: Optimizer, parameters: CellParameters | None, scaler: Cell = None) -> dict[str, float | str]:
     """Return the counts and digests at a step's start; ``scaler`` is the Cell that moves a loss scale."""
     state: dict[str, float | str] = {UPDATES: float(updates_made(optimizer))}
     if scaler is not None and hasattr(scaler, "cur_iter"):  # DynamicLossScaleUpdateCell

@@ -10,7 +10,7 @@ import mindspore
 from mindspore import Parameter, Tensor, nn, ops
 
 from align_hooks.ms_side.own_parameters import own_array, set_unregistered
-from align_hooks.ms_side.plans import Matrix, NormPlan, PieceGroup, SketchPlan, largest_part
+from align_hooks.ms_side.plans import ChunkPlan, Matrix, PieceGroup, SignedSumPlan, largest_part
 from align_hooks.record.format.norms import PART
 from align_hooks.record.format.sketch import PROJECTIONS, TURNS
 
@@ -18,7 +18,7 @@ from align_hooks.record.format.sketch import PROJECTIONS, TURNS
 class ChunkSums(nn.Cell):
     """Sums of squares of the chunks of all gradients, fp32, in one vector."""
 
-    def __init__(self, plan: NormPlan) -> None:
+    def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(auto_prefix=False)
         self.members = tuple(members for members, _ in plan.groups)
         widths = [width for _, width in plan.groups]
@@ -47,7 +47,7 @@ class ChunkSums(nn.Cell):
 class SignedSums(nn.Cell):
     """The sums of all pieces, fp32, in one vector."""
 
-    def __init__(self, plan: SketchPlan) -> None:
+    def __init__(self, plan: SignedSumPlan) -> None:
         super().__init__(auto_prefix=False)
         self.groups = nn.CellList([GroupSums(number, group) for number, group in enumerate(plan.groups)])
         self.cat = ops.Concat()

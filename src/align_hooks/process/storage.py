@@ -97,7 +97,7 @@ def size_of(path: Path) -> int:
 def reading(path: Path, start: int = 0) -> BinaryIO:
     """Open a regular file to read line by line from a byte on; raises as :func:`opened` does."""
     if is_remote(path):
-        return cast("BinaryIO", io.BufferedReader(_Stream(path, start), PIECE))
+        return cast("BinaryIO", io.BufferedReader(_RemoteStream(path, start), PIECE))
     file = io.BufferedReader(open_regular(path))
     file.seek(start)
     return cast("BinaryIO", file)
@@ -173,7 +173,7 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(in_a_line(error)) from error
 
 
-class _Stream(io.RawIOBase):
+class _RemoteStream(io.RawIOBase):
     """An object of a storage from a byte on."""
 
     def __init__(self, path: Path, start: int) -> None:

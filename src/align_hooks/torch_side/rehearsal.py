@@ -55,7 +55,7 @@ def _answering(value: object) -> Function:
     return lambda *args, **kwargs: value
 
 
-class _Stream:
+class _IdleStream:
     """A CUDA stream or event on a machine where everything has already happened."""
 
     cuda_stream = device = 0
@@ -65,7 +65,7 @@ class _Stream:
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
-    def record_event(self, *args: object) -> _Stream:
+    def record_event(self, *args: object) -> _IdleStream:
         return self
 
     __enter__, __exit__ = record_event, _answering(None)
@@ -77,7 +77,7 @@ def install(session: TorchSession, torch: ModuleType) -> None:
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     replace = session.patch_log.replace
     cpu = torch.default_generator
-    stream = _Stream()
+    stream = _IdleStream()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def to_cpu_generator(seed: int) -> None:
@@ -86,7 +86,7 @@ def install(session: TorchSession, torch: ModuleType) -> None:
     answers: dict[str, object] = {name: _answering(value) for value, names in CONSTANT for name in names} | {
         **dict.fromkeys(("current_stream", "default_stream"), _answering(stream)),
         **dict.fromkeys(("stream", "device"), lambda *args: contextlib.nullcontext()),
-        **dict.fromkeys(("Stream", "Event"), _Stream),
+        **dict.fromkeys(("Stream", "Event"), _IdleStream),
         **dict.fromkeys(("manual_seed", "manual_seed_all"), to_cpu_generator),
         "default_generators": (cpu,),
         "get_rng_state": lambda *args, **kwargs: cpu.get_state(),

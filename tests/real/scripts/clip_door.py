@@ -14,7 +14,7 @@ from align_hooks.names.blocks import Dims
 
 random = np.random.default_rng(0)
 pair = parameter(zeros("w_gate", 6, 4), ("gate", "up"), (2, 4)), parameter(zeros("norm", 5), ("norm",), (5,))
-parameters = model.Parameters(pair, Dims(1, 1, 1, 1, 1, 1))
+parameters = model.CellParameters(pair, Dims(1, 1, 1, 1, 1, 1))
 own = [random.standard_normal(each.model.shape).astype(np.float32) for each in parameters]
 injected = {each.fused.native: random.standard_normal(each.model.shape).astype(np.float32) for each in parameters}
 plain, cell = Cell(), Cell()

@@ -30,12 +30,12 @@ def zeros(name: str, *shape: int) -> Parameter:
     return Parameter(Tensor(np.zeros(shape, np.float32)), name=name)
 
 
-def parameter(weight: Parameter, pieces: tuple[str, ...], rows: tuple[int, ...], *place: object) -> model.Parameter:
+def parameter(weight: Parameter, pieces: tuple[str, ...], rows: tuple[int, ...], *place: object) -> model.CellParameter:
     """A parameter of ours, of pieces that are so many rows of a weight."""
     tail = weight.shape[1:]
     boxes = [((0, count), *((0, size) for size in tail)) for count in rows]
     parts = tuple(Piece(piece, (count, *tail), box) for piece, count, box in zip(pieces, rows, boxes, strict=True))
-    return model.Parameter(weight, Fused(weight.name, parts, Blocks(1, rows)), *place)
+    return model.CellParameter(weight, Fused(weight.name, parts, Blocks(1, rows)), *place)
 
 
 def clipped(cell: Cell, gradients: list[np.ndarray]) -> Clipped:

@@ -29,7 +29,7 @@ weights = [zeros("other", 3), zeros("gate", 6, 4), zeros("norm", 5)]
 optimizer = AdamW(ParameterTuple(weights), learning_rate=1e-3)
 shards = CaptureShards(optimizer, Tasks(norms=True, gradients=True, inject=True))
 pair = parameter(weights[1], ("gate", "up"), (2, 4), True, 1), parameter(weights[2], ("norm",), (5,), False, 2)
-parameters = model.Parameters(pair, Dims(1, 1, 1, 1, 1, 1), False, 1)
+parameters = model.CellParameters(pair, Dims(1, 1, 1, 1, 1, 1), False, 1)
 own = [random.standard_normal(weight.shape).astype(np.float32) for weight in weights]
 injected = [np.zeros(3, np.float32), *(random.standard_normal(weight.shape).astype(np.float32) for weight in weights[1:])]
 plain, cell = Cell(), Cell()

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from align_hooks.ms_side.activations import made
 from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import DOCUMENTS, LENGTHS, unseen
-from align_hooks.ms_side.model import Model, Parameter, is_per_token
+from align_hooks.ms_side.model import CellParameter, Model, is_per_token
 from align_hooks.ms_side.objects import Cell, Tensor
 from align_hooks.ms_side.optimizer import clip_norm
 from align_hooks.ms_side.place import place, summed
@@ -38,7 +38,7 @@ class UpdateInputs(Struct, frozen=True):
     """The global norm of injected gradients; None without injection."""
 
 
-class EndedStep(Struct, dict=True):
+class GraphStep(Struct, dict=True):
     """The step that just ended."""
 
     session: MsSession
@@ -188,7 +188,7 @@ def of_start(session: MsSession, batch: Mapping[str, Array], token_digest: Calla
     }
 
 
-def counted(session: MsSession) -> list[tuple[Parameter, Tensor]]:
+def counted(session: MsSession) -> list[tuple[CellParameter, Tensor]]:
     """Return the parameters for which this rank accounts, each with the buffer of its gradient."""
     assert session.parameters is not None and session.reducer is not None
     pairs = zip(session.parameters, session.reducer.buffers, strict=True)

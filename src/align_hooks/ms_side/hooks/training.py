@@ -21,7 +21,7 @@ from align_hooks.ms_side.arrays import number
 from align_hooks.ms_side.batch import consumed, unrecorded
 from align_hooks.ms_side.hooks.config import get
 from align_hooks.ms_side.hooks.model import facts, keep_schedule, load, optimizer_state
-from align_hooks.ms_side.hooks.step import LOSS, EndedStep, UpdateInputs, counted, has_terms, read_terms
+from align_hooks.ms_side.hooks.step import LOSS, GraphStep, UpdateInputs, counted, has_terms, read_terms
 from align_hooks.ms_side.hooks.train_cell import compile_cell
 from align_hooks.ms_side.model import pieces
 from align_hooks.ms_side.objects import Loop, RunContext
@@ -186,7 +186,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if session.parameters is not None and session.reducer is not None:  # before the next step overwrites them
             record_gradients(session, lambda: pieces(counted(session)))
         read_batch = functools.partial(consumed, loop.train_dataset_element, self.columns, session.train_cell)
-        ended = EndedStep(session, step, loop.net_outputs, read_batch, self.update, seconds)
+        ended = GraphStep(session, step, loop.net_outputs, read_batch, self.update, seconds)
         record_step(session, ended, functools.partial(optimizer_state, session, session.train_cell.optimizer))
 
 

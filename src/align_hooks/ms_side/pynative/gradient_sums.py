@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import mindspore
 
-from align_hooks.ms_side.model import Parameter
+from align_hooks.ms_side.model import CellParameter
 from align_hooks.ms_side.objects import Tensor
-from align_hooks.ms_side.plans import NormPlan, SketchPlan
+from align_hooks.ms_side.plans import ChunkPlan, SignedSumPlan
 from align_hooks.ms_side.sums import ChunkSums, SignedSums
 
 
@@ -17,16 +17,16 @@ class GradientSums:
 
     names: tuple[str, ...]
     """The parameters that have a gradient, by their names in the framework."""
-    plan: NormPlan
+    plan: ChunkPlan
     chunks: ChunkSums
-    parameters: Sequence[Parameter] = ()
-    _signs: tuple[SketchPlan, SignedSums] | None = field(default=None, init=False)
+    parameters: Sequence[CellParameter] = ()
+    _signs: tuple[SignedSumPlan, SignedSums] | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, parameters: Sequence[Parameter]) -> "GradientSums":
+    def of(cls, parameters: Sequence[CellParameter]) -> "GradientSums":
         """Plan for the gradients of these parameters."""
         fused = [parameter.fused for parameter in parameters]
-        plan = NormPlan.of(fused, [each.shape for each in fused])
+        plan = ChunkPlan.of(fused, [each.shape for each in fused])
         return cls(tuple(each.native for each in fused), plan, ChunkSums(plan), parameters)
 
     def read(self, gradients: Sequence[Tensor], *, sketched: bool) -> tuple[dict[str, float], dict[str, list[float]] | None]:
@@ -37,7 +37,7 @@ class GradientSums:
             return self.plan.named(sums.asnumpy()), None
         if self._signs is None:
             fused = [parameter.fused for parameter in self.parameters]
-            signs = SketchPlan.of(fused, [each.shape for each in fused])
+            signs = SignedSumPlan.of(fused, [each.shape for each in fused])
             self._signs = signs, SignedSums(signs)
         plan, signed = self._signs
         on_host = mindspore.mint.cat((sums, signed(given))).asnumpy()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from align_hooks.errors import RefusedRun
 from align_hooks.ms_side.arrays import local
 from align_hooks.ms_side.layouts import Box
-from align_hooks.ms_side.model import MOVED_BUFFERS, Model, Parameter, Parameters
+from align_hooks.ms_side.model import MOVED_BUFFERS, CellParameter, CellParameters, Model
 from align_hooks.ms_side.objects import Weight
 from align_hooks.names.blocks import WHOLE, Cut, Dims, rows_and_columns
 from align_hooks.names.fused import Fused
@@ -74,7 +74,7 @@ def layout_of(weight: Weight) -> DistributedLayout | None:
     return DistributedLayout(weight.name, tuple(weight.shape), grid, cuts, tuple(map(int, layout.rank_list)))
 
 
-def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int | None, launch: Launch) -> Parameters:
+def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int | None, launch: Launch) -> CellParameters:
     """Return this rank's parts of the parameters that the optimizer updates, and of the buffers that training moves.
 
     Raises RefusedRun for a part that this version does not read."""
@@ -85,7 +85,7 @@ def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int 
     untrained = (weight for weight in model.network.get_parameters() if not weight.requires_grad)
     trained = [part_of(weight, model, vocabulary, rank, index) for index, weight in enumerate(weights)]
     buffers = [part_of(weight, model, vocabulary, rank) for weight in untrained if weight.name.endswith(MOVED_BUFFERS)]
-    return Parameters(
+    return CellParameters(
         tuple(part for part in trained if part is not None),
         dims,
         single_rank=launch.world_size == 1,
@@ -94,7 +94,7 @@ def parameters_of_rank(weights: Sequence[Weight], model: Model, vocabulary: int 
     )
 
 
-def part_of(weight: Weight, model: Model, vocabulary: int | None, rank: int, index: int = -1) -> Parameter | None:
+def part_of(weight: Weight, model: Model, vocabulary: int | None, rank: int, index: int = -1) -> CellParameter | None:
     """Return a rank's part of a weight, number ``index`` of the optimizer's or -1 for a buffer; None for no parameter."""
     layout, dims = layout_of(weight), model.dims(vocabulary)
     box = tuple((0, size) for size in weight.shape) if layout is None else layout.box(rank)
@@ -103,7 +103,7 @@ def part_of(weight: Weight, model: Model, vocabulary: int | None, rank: int, ind
     is_stack = rows_and_columns(weight.name, weight.shape) != tuple(weight.shape)
     fused = (experts_in if is_stack else rows_in)(weight, box, model, dims)
     counted = rank == 0 if layout is None else layout.is_counted(rank)
-    return None if fused is None else Parameter(weight, fused, counted, index, trainable=index >= 0)
+    return None if fused is None else CellParameter(weight, fused, counted, index, trainable=index >= 0)
 
 
 def experts_in(weight: Weight, box: Box, model: Model, dims: Dims) -> Fused | None:

@@ -12,7 +12,7 @@ from mindspore.graph.api import _no_grad
 from align_hooks.errors import RefusedRun
 from align_hooks.hooking.hook import Args, Function, Instance, Kwargs, Result
 from align_hooks.ms_side.arrays import local, overwrite
-from align_hooks.ms_side.model import Parameter, pieces, sketches
+from align_hooks.ms_side.model import CellParameter, pieces, sketches
 from align_hooks.ms_side.objects import Tensor, Weight
 from align_hooks.ms_side.optimizer import rates
 from align_hooks.ms_side.pynative.gradient_sums import GradientSums
@@ -89,7 +89,7 @@ def read(session: MsSession) -> None:
         record_gradients(session, lambda: pieces(counted))
 
 
-def say_missing(session: MsSession, missing: Sequence[Parameter]) -> None:
+def say_missing(session: MsSession, missing: Sequence[CellParameter]) -> None:
     """Print, once, which parameters have no gradient: AdamW gives each later parameter the gradient of its neighbour.
 
     ``mindformers.pynative.optimizer.adamw`` pairs gradients with parameters by position, and those without a gradient are left out."""

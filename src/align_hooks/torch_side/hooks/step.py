@@ -41,7 +41,7 @@ NORM_FIELDS = ("norm", "same", "others")
 """Fields of FrameworkNorm on the device."""
 
 
-class EndedStep(Struct, frozen=True, dict=True):
+class MegatronStep(Struct, frozen=True, dict=True):
     """The step that just ended."""
 
     session: TorchSession

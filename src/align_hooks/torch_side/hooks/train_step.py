@@ -25,7 +25,7 @@ from align_hooks.session.step import record_step
 from align_hooks.torch_side import activations, state
 from align_hooks.torch_side.arrays import bypass_device_rewriting
 from align_hooks.torch_side.hooks.model import optimizer_state
-from align_hooks.torch_side.hooks.step import EndedStep, to_host
+from align_hooks.torch_side.hooks.step import MegatronStep, to_host
 from align_hooks.torch_side.micro_batch import MicroBatch
 from align_hooks.torch_side.objects import Scheduler, Tensor
 from align_hooks.torch_side.run_arguments import get_args
@@ -189,5 +189,5 @@ def record(session: TorchSession, *, skipped: bool, seconds: float) -> None:
     with bypass_device_rewriting(session):
         with session.recording.isolate_failures("the numbers of the step"):
             numbers, vectors = to_host(session)
-        ended = EndedStep(session, step, numbers, vectors, skipped, seconds, session.current)
+        ended = MegatronStep(session, step, numbers, vectors, skipped, seconds, session.current)
         record_step(session, ended, functools.partial(optimizer_state, session))
