@@ -73,15 +73,10 @@ def _positions(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
 
 def packed_documents(arrays: Mapping[str, Array], model: Model) -> dict[str, Array]:
     """Return the documents of packed samples, where the model reads the column and the column tells them."""
-    if LENGTHS not in arrays or not reads_lengths(model):
+    if LENGTHS not in arrays or not (model.is_newer and getattr(model.config, "use_eod_attn_mask_compression", False)):
         return {}
     documents = of_lengths(arrays[LENGTHS], arrays["input_ids"].shape[1])
     return {} if documents is None else {DOCUMENTS: documents}
-
-
-def reads_lengths(model: Model) -> bool:
-    """Return whether a newer model keeps documents apart by the column of their lengths."""
-    return model.is_newer and bool(getattr(model.config, "use_eod_attn_mask_compression", False))
 
 
 def unseen(batch: Mapping[str, Array], unrecorded: Collection[str]) -> list[str]:

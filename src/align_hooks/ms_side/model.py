@@ -267,16 +267,11 @@ def part_of(weight: Weight, index: int, model: Model, dims: Dims, entry: LayoutE
 
 
 def model_of(cell: Cell) -> Model:
-    """Return the model inside a training cell, with its or the nearest family."""
-    return model_of_network(network_in(cell))
-
-
-def network_in(cell: Cell) -> Cell:
-    """Return the model that a training cell wraps, in whatever Cells."""
+    """Return the model that a training cell wraps, in whatever Cells, with its or the nearest family."""
     network = cell
     while inner := next((name for name in ("network", "_backbone") if hasattr(network, name)), None):
         network = getattr(network, inner)
-    return network
+    return model_of_network(network)
 
 
 def built_class(cell: Cell) -> type:

@@ -19,13 +19,9 @@ from align_hooks.record.reader import Run
 KINDS = sorted(registry.KINDS, key=lambda kind: kind.sketch_of is not None)
 """Every kind of quantity that a run may hold; sketches stand behind the tensors that were stored."""
 READ: dict[str, Callable[[Run, int], object]] = {
-    "batches": lambda run, step: run.batch_facts(step),
+    "batches": Run.batch_facts,
     "local_norms": lambda run, step: [run.norm_rows(rank) for rank in run.manifests],
-    "gradients": lambda run, step: run.gradients(step),
-    "weights": lambda run, step: run.weights(step),
-    "optimizer_state": lambda run, step: run.optimizer_state(step),
-    "routing": lambda run, step: run.routing(step),
-    "activations": lambda run, step: run.activations(step),
+    **{method.__name__: method for method in (Run.gradients, Run.weights, Run.optimizer_state, Run.routing, Run.activations)},
 }
 """The check of each quantity at one step; of tensors only headers are read."""
 

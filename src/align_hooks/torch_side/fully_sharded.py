@@ -5,7 +5,6 @@ parameters is cut, in its version 2 between two rows. Each is a range of a param
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -66,7 +65,7 @@ def elements(tensor: DTensor) -> tuple[int, int]:
 def rows(tensor: DTensor) -> tuple[int, int]:
     """Return the elements of this rank's rows, which are shared out as torch.chunk does."""
     start, length = 0, tensor.shape[0]
-    for placement, ranks, index in zip(tensor.placements, tensor.device_mesh.shape, _coordinate(tensor), strict=True):
+    for placement, ranks, index in zip(tensor.placements, tensor.device_mesh.shape, tensor.device_mesh.get_coordinate() or (), strict=True):
         if not placement.is_replicate():
             if not placement.is_shard(0):
                 raise RefusedRun(f"a parameter {tuple(tensor.shape)} is placed as {placement}; shards are read where they are rows")
@@ -78,13 +77,8 @@ def rows(tensor: DTensor) -> tuple[int, int]:
 
 def is_first_replica(tensor: DTensor) -> bool:
     """Return whether this rank is the first of those that hold the same shard, as under hybrid sharding."""
-    axes = zip(tensor.placements, _coordinate(tensor), strict=True)
+    axes = zip(tensor.placements, tensor.device_mesh.get_coordinate() or (), strict=True)
     return not any(index for placement, index in axes if placement.is_replicate())
-
-
-def _coordinate(tensor: DTensor) -> Sequence[int]:
-    """Return this rank's index along each axis of the mesh."""
-    return tensor.device_mesh.get_coordinate() or ()
 
 
 def install_main_weights(chunk: Module) -> None:

@@ -46,11 +46,6 @@ def refuse_layouts(place: Mapping[str, int], world_size: int, args: Arguments) -
         raise RefusedRun(f"the launcher started {world_size} ranks and Megatron's groups make {ranks}; start them with one launcher")
 
 
-def has_copies(place: Mapping[str, int]) -> bool:
-    """Return whether other ranks compute with copies of this rank's weights."""
-    return place["dp_size"] * place["cp_size"] > 1
-
-
 def rank_slices(place: Mapping[str, int], length: int) -> Slices:
     """Return the slices [start, stop) of the sequence on this context-parallel rank."""
     if place["cp_size"] > 1 and getattr(get_args(), "context_parallel_algo", None) != ULYSSES:

@@ -5,7 +5,7 @@ Imports no framework. :mod:`.hooks.model` refuses by the built model, and :mod:`
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from align_hooks.data_file import sections, setting
@@ -15,8 +15,8 @@ from align_hooks.torch_side.objects import Argument
 Get = Callable[[str], Argument]
 """The value of an argument by the name of its attribute, None where it is not set."""
 _TABLES = {head: dict(line.split(" ", 1) for line in lines) for head, lines in sections(Path(__file__).parent / "refusals.txt").items()}
-REHEARSAL: Mapping[str, Argument] = {name: setting(value) for name, value in _TABLES["rehearsal"].items()}
-"""Values that a CPU needs."""
+REHEARSAL, CONSTANT_RATE = ({name: setting(text) for name, text in _TABLES[head].items()} for head in ("rehearsal", "constant rate"))
+"""Values that a CPU needs, and those without which a learning rate moves."""
 NOT_RECOMPUTED = ("moe_act", "layernorm")
 """Values of ``--recompute-modules`` that only Transformer Engine or the grouped matrix product recompute."""
 ACCELERATED, NOT_DETERMINISTIC, UNREAD, CUDA_GRAPHS, QUANTIZED = (

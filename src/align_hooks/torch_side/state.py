@@ -95,25 +95,21 @@ def generators() -> dict[str, str]:
 
 def generators_at_micro_batch() -> States:
     """Map torch's generators, from which a forward pass draws, to their states."""
-    return dict(_states())
+    on_cuda = torch.cuda.is_initialized()  # never in a rehearsal, where the CPU's generator is CUDA's too
+    capturing = on_cuda and torch.cuda.is_current_stream_capturing()
+    states = {"torch": torch.get_rng_state()}
+    if on_cuda and not capturing:
+        states["cuda"] = torch.cuda.get_rng_state()
+    if "torch_npu" in sys.modules and torch.npu.is_initialized():
+        states["npu"] = torch.npu.get_rng_state()
+    for name, state in get_cuda_rng_tracker().get_states().items():
+        if isinstance(state, torch.Generator):  # of a tracker that CUDA graphs can follow
+            state = None if capturing else state.get_state()
+        if isinstance(state, torch.Tensor):
+            states[name] = state if state.is_cpu else state.cpu()
+    return states
 
 
 def digests(states: States) -> dict[str, str]:
     """Map each generator to the digest of its state."""
     return {name: digest(state.numpy()) for name, state in states.items()}
-
-
-def _states() -> Iterator[tuple[str, torch.Tensor]]:
-    on_cuda = torch.cuda.is_initialized()  # never in a rehearsal, where the CPU's generator is CUDA's too
-    capturing = on_cuda and torch.cuda.is_current_stream_capturing()
-    yield "torch", torch.get_rng_state()
-    if on_cuda and not capturing:
-        yield "cuda", torch.cuda.get_rng_state()
-    if "torch_npu" in sys.modules and torch.npu.is_initialized():
-        yield "npu", torch.npu.get_rng_state()
-    tracker = get_cuda_rng_tracker()
-    for name, state in tracker.get_states().items():
-        if isinstance(state, torch.Generator):  # of a tracker that CUDA graphs can follow
-            state = None if capturing else state.get_state()
-        if isinstance(state, torch.Tensor):
-            yield name, state if state.is_cpu else state.cpu()

@@ -27,14 +27,9 @@ def install(session: MsSession, module: ModuleType) -> None:
         sys.meta_path.append(StandIn())
 
 
-def is_stood_in() -> bool:
-    """Return whether the imported ``hyper_parallel`` is the stand-in."""
-    return isinstance(sys.modules.get(NAME), EmptyModule)
-
-
 def divides_models() -> bool:
-    """Return whether the imported ``hyper_parallel`` divides a model among ranks, which an empty class does not."""
-    return not is_stood_in() or "fully_shard" in USED
+    """Return whether the imported ``hyper_parallel`` divides a model among ranks, which an empty class of the stand-in does not."""
+    return not isinstance(sys.modules.get(NAME), EmptyModule) or "fully_shard" in USED
 
 
 class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -36,7 +36,8 @@ def routers_of(session: MsSession, network: Cell) -> None:
             if session.routing is not None:
                 if getattr(cell, "_debug_force_load_balance", False):
                     raise RefusedRun(f"{REPLAY}: moe_router_force_expert_balance gives {name} its experts in turn; set it to False")
-                lead(session, cell, name)
+                if not getattr(cell, "is_hash_layer", False):  # whose experts follow from the tokens
+                    cell.topk = functools.partial(choose, session, cell.topk, name)
     asked = bool(session.settings.steps(ROUTING))
     if (asked or session.routing is not None) and not session.routers:
         raise RefusedRun(f"{f'{PREFIX}ROUTING' if asked else REPLAY}: this model has no {ROUTER}; unset it")
@@ -51,12 +52,6 @@ def wrap(session: MsSession, wrapped: Function, instance: Cell, args: Args, kwar
     if session.step is not None and micro_batch is not None and wanted and name is not None:
         micro_batch.experts.setdefault(name, result[1].detach())  # a pass that is recomputed chooses once more, and the same
     return result
-
-
-def lead(session: MsSession, router: Cell, name: str) -> None:
-    """Have a router take recorded experts in the steps that are replayed; a hash layer's follow from the tokens, and stay."""
-    if not getattr(router, "is_hash_layer", False):
-        router.topk = functools.partial(choose, session, router.topk, name)
 
 
 def choose(session: MsSession, own: Function, name: str, x: Tensor, k: int, *args: object, **options: object) -> tuple[Tensor, Tensor]:

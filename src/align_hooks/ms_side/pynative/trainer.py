@@ -34,7 +34,6 @@ from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.record.reader import OptimizerState
 from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import layer_facts, load_state, say_own_names
 from align_hooks.session.step import record_state, record_step
@@ -98,8 +97,9 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
         """Load weights, describe the run, record the initial weights."""
         session, optimizer = self.session, self.trainer.optimizer
         with session.recording.isolate_failures("what the run is"), session.beginning():
+            assert session.parameters is not None
             if session.settings.load_weights is not None:
-                load_state(session, compute_type(session.model), self.load_optimizer)
+                load_state(session, compute_type(session.model), functools.partial(load_moments, optimizer, session.parameters))
                 if hasattr(optimizer, "reload_main_params_from_model"):
                     optimizer.reload_main_params_from_model()
             if session.replay is not None:
@@ -110,15 +110,9 @@ class PynativeRecorder(TrainerCallback):  # type: ignore[misc]
                 refuse_without_moments(optimizer)
             check_replay(session, steps)
             check_points(session, steps)
-            assert session.parameters is not None
             session.groups = tuple(groups(optimizer, session.parameters))
             session.describe(place=session.place, facts=self.facts(), steps=steps)
             record_state(session, steps.start, functools.partial(optimizer_state, session, optimizer))
-
-    def load_optimizer(self, recorded: OptimizerState) -> None:
-        """Load recorded moments."""
-        assert self.session.parameters is not None
-        load_moments(self.trainer.optimizer, self.session.parameters, recorded)
 
     def on_step_begin(self, args: Config, progress: Instance, **others: object) -> None:
         """Open a step."""

@@ -61,8 +61,7 @@ def write_batch(run: Path, step: int, rank: int, batch: StepBatch, segment: str 
     """Write a batch; ``batch.json``, with the digests of the arrays, comes last and commits the batch."""
     place, arrays = folder.make(run, layout.step(run, step, rank)), batch.arrays
     facts: JsonObject = {"rows": list(batch.rows), "arrays": {}, "attention_mask": None, "ids": id_range(arrays)}
-    cuts = None if batch.slices is None else [list(bounds) for bounds in batch.slices]
-    optional = {"slices": cuts, "joined_first": batch.joined_first, "experts": batch.experts or None, "segment": segment}
+    optional = {"slices": batch.slices, "joined_first": batch.joined_first, "experts": batch.experts or None, "segment": segment}
     facts |= {key: value for key, value in optional.items() if value is not None}
     for name in layout.BATCH_ARRAYS:
         if name not in arrays:
@@ -86,8 +85,8 @@ def write_tensors(run: Path, step: int, rank: int, name: str, tensors: Mapping[s
 
 def write_routing(run: Path, step: int, rank: int, choices: StepChoices, segment: str | None = None) -> dict[str, str]:
     """Write the experts of tokens."""
-    cuts = None if choices.slices is None else json.dumps([list(bounds) for bounds in choices.slices])
-    facts = {"rows": json.dumps(list(choices.rows)), "slices": cuts, "segment": segment}
+    cuts = None if choices.slices is None else json.dumps(choices.slices)
+    facts = {"rows": json.dumps(choices.rows), "slices": cuts, "segment": segment}
     path = layout.step(run, step, rank) / layout.CHOICES
     return {layout.CHOICES: _write_safetensors(run, path, choices.experts, np.int16, facts)}
 

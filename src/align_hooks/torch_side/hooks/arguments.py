@@ -17,18 +17,10 @@ from align_hooks.replay.batches import Replay
 from align_hooks.settings import PREFIX
 from align_hooks.torch_side.environment import RENDEZVOUS
 from align_hooks.torch_side.objects import Argument, Arguments
-from align_hooks.torch_side.refusals import refusals, rehearsal
+from align_hooks.torch_side.refusals import CONSTANT_RATE, refusals, rehearsal
 from align_hooks.torch_side.seeds import set_deterministic
 from align_hooks.torch_side.session import TorchSession
 
-CONSTANT_RATE = {
-    "lr_decay_style": "constant",
-    "lr_warmup_iters": 0,
-    "lr_warmup_samples": 0,
-    "lr_warmup_fraction": None,
-    "decoupled_lr": None,
-    "decoupled_min_lr": None,
-}
 LENGTHS = ("train_iters", "train_samples")
 
 

@@ -29,7 +29,9 @@ def config(session: TorchSession, wrapped: Function, instance: Instance, args: A
     container = inspect.signature(wrapped).bind(*args, **kwargs).arguments["cfg"]
     if getattr(container.validation, "skip_train", False):
         return wrapped(*args, **kwargs)
-    refuse_untried()
+    # not by the catalogue: other trainers import its modules and train by loops of their own
+    if (version := installed_version("megatron-bridge")) not in SpecifierSet(TRIED):
+        raise RefusedRun(f"Megatron-Bridge {version} was not tried, {TRIED} was: use such a version, or unset the variables")
     arguments = arguments_of(container)
     set_args(arguments)
     session.begin()
@@ -38,12 +40,6 @@ def config(session: TorchSession, wrapped: Function, instance: Instance, args: A
         if session.settings.device == "cpu":
             use_local_layers(session, container.model)
     return wrapped(*args, **kwargs)
-
-
-def refuse_untried() -> None:
-    """Refuse a Megatron-Bridge that was not tried; here, as other trainers import its modules and train by loops of their own."""
-    if (version := installed_version("megatron-bridge")) not in SpecifierSet(TRIED):
-        raise RefusedRun(f"Megatron-Bridge {version} was not tried, {TRIED} was: use such a version, or unset the variables")
 
 
 def use_local_layers(session: TorchSession, model: Config) -> None:

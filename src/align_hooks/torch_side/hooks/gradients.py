@@ -17,7 +17,6 @@ from align_hooks.session.step import record_gradients
 from align_hooks.torch_side.arrays import bypass_device_rewriting
 from align_hooks.torch_side.model import pieces
 from align_hooks.torch_side.optimizer import chain
-from align_hooks.torch_side.place import has_copies
 from align_hooks.torch_side.session import TorchSession
 
 
@@ -48,7 +47,7 @@ def read(session: TorchSession) -> None:
     if norms or sketched:
         session.current.norms = session.parameters.gradient_plan.norms((each.fused, gradient) for each, gradient in pairs)
         session.current.gradients = pairs
-    if norms and has_copies(session.place):
+    if norms and session.place["dp_size"] * session.place["cp_size"] > 1:  # other ranks compute with copies of this rank's weights
         # not before: updated weights may be gathered as late as in the forward pass
         session.current.computed = session.parameters.computed_norms()
     counted = [(each.fused, gradient) for each, gradient in pairs if each.counted]

@@ -175,21 +175,20 @@ def end(session: TorchSession, optimizer: Instance, *, updated: bool) -> None:
         with session.recording.isolate_failures("the step"):
             # in 0.16 Muon's, around Adam's
             raise RefusedRun("this optimizer was put together of several that get_megatron_optimizer made; it is not recorded")
-    close(session, skipped=not updated)
-    leave(session, built)
+    leave(session, built, skipped=not updated)
 
 
 def zero_grad_buffer(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Clear the gradients of a chunk; a step that is still open then was left without an update."""
     built = session.own_loop
     if built is not None and session.step is not None and session.current.attempt.calls and instance in built.chunks:
-        close(session, skipped=True)
-        leave(session, built)
+        leave(session, built, skipped=True)
     return wrapped(*args, **kwargs)
 
 
-def leave(session: TorchSession, built: BuiltModel) -> None:
-    """Count the step that ended."""
+def leave(session: TorchSession, built: BuiltModel, *, skipped: bool) -> None:
+    """Record and count the step that ended."""
+    close(session, skipped=skipped)
     args = get_args()
     built.made += 1
     if "consumed_train_samples" in vars(args) and isinstance(args, OwnArguments):

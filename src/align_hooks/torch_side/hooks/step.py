@@ -95,7 +95,8 @@ class MegatronStep(Struct, frozen=True, dict=True):
 
     def local_norms(self) -> LocalNorms:
         """Return the norms that the gradients hook computed."""
-        parameters, squared = self.session.parameters, self.named_squares()
+        parameters, norms = self.session.parameters, self.current.norms
+        squared = {} if norms is None else norms.named(self.squares)
         assert parameters is not None
         if missing := [native for native, pieces in parameters.trained_names if not squared.keys() >= pieces]:
             raise RefusedRun(f"the gradient of {missing[0]} was never seen ready; this optimizer prepares it elsewhere")
@@ -108,10 +109,6 @@ class MegatronStep(Struct, frozen=True, dict=True):
         """The squared sum of each piece of the gradients."""
         norms = self.current.norms
         return np.empty(0) if norms is None else norms.squares(self.vectors[NORMS])
-
-    def named_squares(self) -> dict[str, float]:
-        """Map canonical names to squared sums of the gradients."""
-        return {} if self.current.norms is None else self.current.norms.named(self.squares)
 
     def framework_norms(self) -> list[dict[str, float]]:
         """Return Megatron's norms, each with the exact squared part of this rank."""
@@ -178,6 +175,8 @@ class MegatronStep(Struct, frozen=True, dict=True):
         mean = sum(losses) / (total if counted else len(losses)) if losses and (total or not counted) else None
         update = self.current.update | self.of_kind("update")
         norm, clip, total_norms = update.get("grad_norm"), update.get("clip_grad"), self.current.update_norms
+        generators = [digests(states) for states in self.current.attempt.random]  # torch's are known from the first forward pass on
+        buffers = {key: digest(vector) for key, vector in self.vectors.items() if key.startswith(BUFFER)}
         return {
             "step": self.step,
             "loss": mean,
@@ -194,8 +193,8 @@ class MegatronStep(Struct, frozen=True, dict=True):
             "terms": self.terms(total, micro_batches),
             "seconds": self.seconds,
             "micro_batches": [*map(list, shares)] if self.saw_objectives and session.place["tp"] == 0 else [],
-            "random": self.random_states(),
-            "state": self.current.state | self.of_kind("state") | self.buffers(),
+            "random": changes([{**self.current.random, **dict(*generators[:1])}, *generators]),
+            "state": self.current.state | self.of_kind("state") | buffers,
             "token_digest": self.token_digest(),
             "unrecorded_inputs": sorted(session.unrecorded),
             "unseen": sorted(reason.value for reason in self.current.unseen),
@@ -221,15 +220,6 @@ class MegatronStep(Struct, frozen=True, dict=True):
                 session.say("this device does not add up integers of 64 bits: rows have no digest of their tokens")
         number = self.numbers.get(TOKENS)
         return "" if number is None or not session.digests else text(int(number))
-
-    def random_states(self) -> list[dict[str, str]]:
-        """Return the digests of the generators at the step's start, which for torch's is its first forward pass, and their changes."""
-        of_passes = [digests(states) for states in self.current.attempt.random]
-        return changes([{**self.current.random, **dict(*of_passes[:1])}, *of_passes])
-
-    def buffers(self) -> dict[str, str]:
-        """Return the digests of the model's buffers at the step's start."""
-        return {key: digest(vector) for key, vector in self.vectors.items() if key.startswith(BUFFER)}
 
     def terms(self, tokens: float, micro_batches: int) -> dict[str, float] | None:
         """Return this rank's part of the other terms of the loss; None without terms, under CUDA graphs, or for an unknown divisor."""

@@ -173,20 +173,15 @@ def rerun(session: TorchSession, wrapped: Function, instance: Instance, args: Ar
 def close(session: TorchSession, *, skipped: bool) -> None:
     """Record the step that just ended; ``skipped`` where its update was not made."""
     activations.end(session)
-    with session.recording.isolate_failures("the numbers of the step"):
-        record(session, skipped=skipped, seconds=time.perf_counter() - session.current.started)
-
-
-def record(session: TorchSession, *, skipped: bool, seconds: float) -> None:
-    """Bring the numbers of the step to the host and record them."""
     step = session.step
-    assert step is not None
-    if session.recording.is_on and not session.current.update:
-        session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
-        return
-    numbers: dict[str, float] = {}
-    vectors: dict[str, Array] = {}
-    with bypass_device_rewriting(session):
+    with session.recording.isolate_failures("the numbers of the step"), bypass_device_rewriting(session):
+        seconds = time.perf_counter() - session.current.started
+        assert step is not None
+        if session.recording.is_on and not session.current.update:
+            session.say(f"step {step} (iteration {step + 1}) made no update: Megatron left it before the optimizer; it is not recorded")
+            return
+        numbers: dict[str, Tensor | float] = {}
+        vectors: dict[str, Array] = {}
         with session.recording.isolate_failures("the numbers of the step"):
             numbers, vectors = to_host(session)
         ended = MegatronStep(session, step, numbers, vectors, skipped, seconds, session.current)
