@@ -3,7 +3,7 @@
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.point_builder import Builder, by_rows, of_logits, of_losses, of_qkv
+from align_hooks.ms_side.point_builder import Builder, by_rows, in_two, of_logits, of_losses, of_qkv
 from align_hooks.ms_side.points import View
 from align_hooks.names import points
 
@@ -97,8 +97,7 @@ def of_latent_attention(build: Builder, attention: Cell, name: str, config: Mode
     first = f"{name}.{'q_a_proj' if rank else 'q_proj'}"
     if hasattr(attention, "linear_qkv"):
         queries = rank or width
-        views = [View("", (queries + keys,), 0, queries), View("", (queries + keys,), queries, queries + keys)]
-        build.output(attention.linear_qkv, [first, f"{name}.kv_a_proj_with_mqa"], queries + keys, views)
+        build.output(attention.linear_qkv, [first, f"{name}.kv_a_proj_with_mqa"], queries + keys, in_two((queries + keys,), queries))
         cells = {"q_layernorm": "q_layernorm", "k_layernorm": "k_layernorm", "up": "linear_qb", "kv_up": "linear_kvb"}
     else:
         down = "linear_q_down_proj" if rank else "linear_q_proj"
@@ -129,10 +128,7 @@ def pointed_latent(base: type) -> type:
 def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int, size: int) -> None:
     """Put points into a dense feed-forward part, whose gate and up are interleaved by row or consecutive."""
     by_row = "Interleaved" in type(mlp).__name__
-    views = [
-        View("", (size, 2) if by_row else (2 * size,), *bounds)
-        for bounds in (((0, 1), (1, 2)) if by_row else ((0, size), (size, 2 * size)))
-    ]
+    views = in_two((size, 2), 1) if by_row else in_two((2 * size,), size)
     build.output(mlp.linear_fc1, [f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views)
     build.input_and_output(mlp.linear_fc2, f"{name}.activation", size, f"{name}.down_proj", hidden)
 

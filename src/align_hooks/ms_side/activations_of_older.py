@@ -6,8 +6,8 @@ from align_hooks.errors import RefusedRun
 from align_hooks.ms_side import points as compiled
 from align_hooks.ms_side.model import Model
 from align_hooks.ms_side.objects import Cell
-from align_hooks.ms_side.point_builder import Builder, of_logits, of_losses, of_qkv
-from align_hooks.ms_side.points import TokenLayout, View, put
+from align_hooks.ms_side.point_builder import Builder, in_two, of_logits, of_losses, of_qkv
+from align_hooks.ms_side.points import TokenLayout, put
 from align_hooks.names import points
 from align_hooks.settings import PREFIX
 
@@ -138,8 +138,7 @@ def of_feed_forward(build: Builder, mlp: Cell, name: str, hidden: int) -> None:
     """Put points into a feed-forward part, whose gate and up are separate or interleaved by row (``ffn_concat``)."""
     size = int(mlp.hidden_dim)
     if mlp.ffn_concat:
-        views = [View("", (size, 2), 0, 1), View("", (size, 2), 1, 2)]
-        build.output(mlp.w_gate_hidden, [f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, views)
+        build.output(mlp.w_gate_hidden, [f"{name}.gate_proj", f"{name}.up_proj"], 2 * size, in_two((size, 2), 1))
     else:
         gate = build.point(f"{name}.gate_proj", size)
         if gate is not None:  # the gate's activation is inside its projection

@@ -117,6 +117,11 @@ def by_rows(layout: TokenLayout) -> TokenLayout:
     return TokenLayout(layout.rows, layout.length, layout.first, by_position=False)
 
 
+def in_two(shape: tuple[int, ...], middle: int) -> list[View]:
+    """Return the views of two values that lie side by side on the last axis of ``shape``, the second from ``middle`` on."""
+    return [View("", shape, 0, middle), View("", shape, middle, shape[-1])]
+
+
 def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:
     """Return the views of queries, keys and values in a fused projection."""
     if contiguous:

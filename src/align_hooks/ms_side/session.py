@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from align_hooks.ms_side.points import Point
     from align_hooks.ms_side.pynative.cell_points import CellPoint
     from align_hooks.ms_side.pynative.current import PynativeMicroBatch, PynativeStepValues
-    from align_hooks.ms_side.pynative.gradient_sums import GradientSums
     from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards
+    from align_hooks.ms_side.sums import GradientSums
     from align_hooks.ms_side.token_losses import CaptureTokenLosses
     from align_hooks.replay.routing import Router
 

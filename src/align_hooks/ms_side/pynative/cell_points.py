@@ -11,7 +11,7 @@ from msgspec import Struct
 from align_hooks.families.family import ModelConfig
 from align_hooks.ms_side.model import Model, built_class
 from align_hooks.ms_side.objects import Cell, Tensor
-from align_hooks.ms_side.point_builder import of_qkv
+from align_hooks.ms_side.point_builder import in_two, of_qkv
 from align_hooks.ms_side.points import View
 from align_hooks.names import points
 
@@ -142,9 +142,8 @@ def of_latent_attention(attention: Cell, name: str, config: ModelConfig) -> Iter
     heads, head, turned = config.num_attention_heads, config.qk_head_dim, config.qk_pos_emb_head_dim
     rank, keys, width = config.q_lora_rank, config.kv_lora_rank + turned, heads * (head + turned)
     queries = rank or width
-    bounds = [View("", (queries + keys,), 0, queries), View("", (queries + keys,), queries, queries + keys)]
     first = f"{name}.{'q_a_proj' if rank else 'q_proj'}"
-    yield CellPoint(attention.linear_qkv, named([first, f"{name}.kv_a_proj_with_mqa"], bounds))
+    yield CellPoint(attention.linear_qkv, named([first, f"{name}.kv_a_proj_with_mqa"], in_two((queries + keys,), queries)))
     if rank:
         yield CellPoint(attention.q_layernorm, whole(f"{name}.q_a_layernorm", rank))
         yield CellPoint(attention.linear_qb, whole(f"{name}.q_b_proj", width))
@@ -174,7 +173,7 @@ ATTENTION = {"SelfAttention": of_attention, "MLASelfAttention": of_latent_attent
 def of_feed_forward(mlp: Cell, name: str, hidden: int) -> Iterator[CellPoint]:
     """Yield the points of a dense feed-forward part, whose gate and up are interleaved by row."""
     size = int(mlp.linear_fc2.weight.shape[1])
-    yield CellPoint(mlp.linear_fc1, (View(f"{name}.gate_proj", (size, 2), 0, 1), View(f"{name}.up_proj", (size, 2), 1, 2)))
+    yield CellPoint(mlp.linear_fc1, named([f"{name}.gate_proj", f"{name}.up_proj"], in_two((size, 2), 1)))
     yield CellPoint(mlp.linear_fc2, whole(f"{name}.activation", size), argument(0, "input_"), before=True)
     yield CellPoint(mlp.linear_fc2, whole(f"{name}.down_proj", hidden))
 

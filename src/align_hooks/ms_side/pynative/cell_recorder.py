@@ -62,12 +62,9 @@ class CellRecorder:
                 own = getattr(point.cell, point.function)
                 setattr(point.cell, point.function, functools.partial(self.called, index, point, own))
                 self.undo.append(functools.partial(setattr, point.cell, point.function, own))
-            elif point.before:
-                self.undo.append(
-                    point.cell.register_forward_pre_hook(functools.partial(self.before, index, point), with_kwargs=True).remove
-                )
             else:
-                self.undo.append(point.cell.register_forward_hook(functools.partial(self.behind, index, point), with_kwargs=True).remove)
+                register = point.cell.register_forward_pre_hook if point.before else point.cell.register_forward_hook
+                self.undo.append(register(functools.partial(self.passed, index, point), with_kwargs=True).remove)
 
     def end(self) -> None:
         """Remove the hooks."""
@@ -79,13 +76,9 @@ class CellRecorder:
         """Call a function that a Cell holds, and see its result."""
         return self.seen(index, point, args, kwargs, own(*args, **kwargs))
 
-    def behind(self, index: int, point: CellPoint, cell: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """See a Cell's output."""
+    def passed(self, index: int, point: CellPoint, cell: Any, args: Any, kwargs: Any, result: Any = None) -> Any:
+        """See a Cell's output, or before its call, where there is no ``result`` to replace, its argument."""
         return self.seen(index, point, args, kwargs, result)
-
-    def before(self, index: int, point: CellPoint, cell: Any, args: Any, kwargs: Any) -> Any:
-        """See a Cell's argument."""
-        self.seen(index, point, args, kwargs, None)
 
     def seen(self, index: int, point: CellPoint, args: Any, kwargs: Any, result: Any) -> Any:
         """Record the value in a call of a Cell, and return the result, with a teacher's value in its place."""

@@ -15,8 +15,8 @@ from align_hooks.ms_side.arrays import local, overwrite
 from align_hooks.ms_side.model import CellParameter, pieces, sketches
 from align_hooks.ms_side.objects import Tensor, Weight
 from align_hooks.ms_side.optimizer import rates
-from align_hooks.ms_side.pynative.gradient_sums import GradientSums
 from align_hooks.ms_side.session import MsSession
+from align_hooks.ms_side.sums import GradientSums
 from align_hooks.quantities.gradients import GRADIENTS
 from align_hooks.quantities.local_norms import LOCAL_NORMS
 from align_hooks.quantities.sketches import GRADIENT_SKETCHES

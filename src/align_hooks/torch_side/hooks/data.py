@@ -22,13 +22,8 @@ from align_hooks.torch_side.refusals import packs
 from align_hooks.torch_side.run_arguments import OwnArguments, get_args
 from align_hooks.torch_side.session import TorchSession
 
-DTYPES = {
-    "tokens": torch.int64,
-    "labels": torch.int64,
-    "loss_mask": torch.float32,
-    "position_ids": torch.int64,
-    "attention_mask": torch.bool,
-}
+DTYPES = dict.fromkeys(("tokens", "labels", "position_ids"), torch.int64)
+DTYPES |= {"loss_mask": torch.float32, "attention_mask": torch.bool}
 
 
 class NotRecorded(RefusedRun, KeyError, AttributeError):

@@ -26,14 +26,8 @@ from align_hooks.torch_side.packing import ARGUMENT, documents, is_packed, packe
 from align_hooks.torch_side.session import TorchSession
 from align_hooks.torch_side.token_digest import TokenDigest
 
-ARGUMENTS = {
-    "input_ids": "tokens",
-    "labels": "labels",
-    "loss_mask": "loss_mask",
-    "attention_mask": "attention_mask",
-    "position_ids": "position_ids",
-}
-
+ARGUMENTS = {"input_ids": "tokens"}
+ARGUMENTS |= {name: name for name in ("labels", "loss_mask", "attention_mask", "position_ids")}
 FEWEST = 6
 """Arguments by position before ``packed_seq_params`` can be one, in any version."""
 

@@ -93,13 +93,8 @@ def prepare(session: TorchSession, model: list[Module], optimizer: Optimizer) ->
         refuse_unread(form)
         session.replay.first = args.iteration
         session.replay.ranks = (where["dp"], where["dp_size"])
-        session.replay.check(
-            sequence=args.seq_length,
-            vocabulary=parameters.dims.padded,
-            rows=None if getattr(args, "rampup_batch_size", None) else args.global_batch_size,
-            every=session.launch.rank == 0,
-            form=form,
-        )
+        rows, every = None if getattr(args, "rampup_batch_size", None) else args.global_batch_size, session.launch.rank == 0
+        session.replay.check(sequence=args.seq_length, vocabulary=parameters.dims.padded, rows=rows, every=every, form=form)
         session.override("training data", "the script's data set", session.replay.source, f"{PREFIX}REPLAY_BATCHES")
         session.replay.say_left_out(session.say)
     planned = range(args.iteration, intended(session, args))

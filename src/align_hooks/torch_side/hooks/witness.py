@@ -108,7 +108,7 @@ def forward_step(witness: JobWitness, wrapped: Function, instance: Instance, arg
     if loss_function is None:
         return output, loss_function
 
-    @functools.wraps(loss_function, assigned=())
+    @functools.wraps(loss_function, assigned=("args", "keywords", "func"))  # those of a functools.partial, which other hooks read
     def listening(*loss_args: object, **loss_kwargs: object) -> Result:
         result = loss_function(*loss_args, **loss_kwargs)
         witness.losses.append(result[0].detach().clone())
@@ -116,9 +116,6 @@ def forward_step(witness: JobWitness, wrapped: Function, instance: Instance, arg
             witness.seen.nodes = dict(Counter(witness.seen.nodes) + graph(result[0]))
         return result
 
-    for name in ("args", "keywords", "func"):  # those of a functools.partial, which other hooks read
-        if hasattr(loss_function, name):
-            setattr(listening, name, getattr(loss_function, name))
     return output, listening
 
 
