@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mindspore import Tensor, mint
 
-from align_hooks.ms_side.pynative import operators
+from align_hooks.ms_side.pynative import rehearsal as operators
 from align_hooks.ms_side.pynative.config import place_in
 from align_hooks.ms_side.pynative.current import PynativeMicroBatch, token_mean
 from align_hooks.ms_side.pynative.hyper_parallel import StandIn

@@ -127,6 +127,5 @@ def of_qkv(heads: int, groups: int, size: int, contiguous: bool) -> list[View]:
     if contiguous:
         stops = np.cumsum([0, heads * size, groups * size, groups * size]).tolist()
         return [View("", (stops[3],), stops[index], stops[index + 1]) for index in range(3)]
-    repeats = heads // groups
-    stops = np.cumsum([0, repeats * size, size, size]).tolist()
+    stops = np.cumsum([0, heads // groups * size, size, size]).tolist()
     return [View("", (groups, stops[3]), stops[index], stops[index + 1]) for index in range(3)]

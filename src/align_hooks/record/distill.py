@@ -92,10 +92,7 @@ class DistilledRecord:
 def distill(run: Run, choices: Mapping[str, Steps] | None = None, work: WorkPool = ALONE) -> DistilledRecord:
     """Distil a run, made by ``open_run``; raises RecordError for one that is incomplete or was made by hand.
 
-    Args:
-        run: The run.
-        choices: Names of :data:`CHOICES` to the steps to keep; all steps of any other name.
-        work: The workers that read tensors.
+    ``choices`` maps names of :data:`CHOICES` to the steps to keep, all steps of any other name.
     """
     if run.made_by_hand:
         raise RecordError(f"{run.path} was made by hand and holds batches alone; record the run with {PREFIX}RUN")
@@ -141,8 +138,7 @@ def asked(run: Run, kept: Mapping[Quantity, Sequence[int]]) -> JsonObject:
     """Return the run's settings with the kept steps in place of the requested ones; of sketches, steps that have every possible kind."""
     settings: JsonObject = {**run.facts.settings, WHOLE.name: None}
     for switch in SWITCHES:
-        kinds = asked_by(switch)
-        possible = [(kind.possible(run.steps), set(kept.get(kind, ()))) for kind in kinds]
+        possible = [(kind.possible(run.steps), set(kept.get(kind, ()))) for kind in asked_by(switch)]
         numbers = sorted(set.union(*(held for _, held in possible)))
         settings[switch.name] = ranges([n for n in numbers if all(n in held or n not in may for may, held in possible)]) or "none"
     return settings

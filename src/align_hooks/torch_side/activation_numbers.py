@@ -80,8 +80,7 @@ def numbers_of(values: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
     :meth:`ActivationNumbers.add`."""
     count, tokens, width = values.shape
     of_block = max(at_once(values) // max(count * width, 1), 1)
-    starts = range(0, tokens if width else 0, of_block)
-    cuts = [slice(start, start + of_block) for start in starts]
+    cuts = [slice(start, start + of_block) for start in range(0, tokens if width else 0, of_block)]
     wide = columns.double()
     parts = [_of_block(values[:, cut], rows if rows is None else rows[:, cut].double(), wide) for cut in cuts]
     if len(parts) == 1:

@@ -22,6 +22,7 @@ from align_hooks.ms_side.place import summed
 from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
 from align_hooks.record.reader import OptimizerState
+from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import layer_facts, load_state
 from align_hooks.session.step import Moments
 
@@ -52,6 +53,12 @@ def keep_schedule(session: MsSession, state: OptimizerState | None) -> None:
             rate, updates = owner.learning_rate, state.updates
             parts = isinstance(rate, nn.CellList)  # a schedule for each group
             owner.learning_rate = nn.CellList([Shifted(part, updates) for part in rate]) if parts else Shifted(rate, updates)
+
+
+def vocabulary(session: MsSession) -> int | None:
+    """Return the rows of the vocabulary without padding, which only the replayed run knows."""
+    runs = [None if source is None else source.run for source in (session.replay, session.injection)]
+    return vocabulary_fed(session.settings.load_weights, *runs)
 
 
 def compute_type(model: Model | None, configured: object = None) -> str | None:

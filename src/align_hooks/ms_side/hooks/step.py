@@ -129,8 +129,7 @@ class GraphStep(Struct, dict=True):
         """Return the digest of the rank's tokens: of a full batch on every rank the data-parallel part."""
         tokens, sizes = self.consumed["tokens"], self.session.sizes
         if sizes is not None and sizes.whole:
-            part = place(self.session.launch, sizes)["dp"]
-            tokens = np.array_split(tokens, sizes.dp)[part]
+            tokens = np.array_split(tokens, sizes.dp)[place(self.session.launch, sizes)["dp"]]
         return digest(tokens)
 
     def losses(self) -> dict[str, float | None]:

@@ -17,13 +17,13 @@ from align_hooks.families.own import refuse_without_sizes
 from align_hooks.hooking.hook import Args, Function, Kwargs
 from align_hooks.ms_side.catalogue import training
 from align_hooks.ms_side.devices import refuse_large
+from align_hooks.ms_side.hooks.model import vocabulary
 from align_hooks.ms_side.model import model_of, parameters_of
 from align_hooks.ms_side.objects import Cell, RunContext
 from align_hooks.ms_side.place import refuse_layouts, refuse_shards, semi_auto_sizes
 from align_hooks.ms_side.reducer import CaptureGradients, CaptureShards, CaptureThenClip, Tasks, capture_bytes
 from align_hooks.ms_side.session import MsSession
 from align_hooks.quantities.local_norms import POINT
-from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import say_own_names
 from align_hooks.settings import PREFIX
 
@@ -113,12 +113,6 @@ def compile_cell(session: MsSession, run_context: RunContext) -> None:
     if isinstance(session.reducer, CaptureShards):
         session.reducer.bind(session.parameters)
         announce(session, session.reducer.bytes, session.reducer.inject)
-
-
-def vocabulary(session: MsSession) -> int | None:
-    """Return the rows of the vocabulary without padding, which only the replayed run knows."""
-    runs = [None if source is None else source.run for source in (session.replay, session.injection)]
-    return vocabulary_fed(session.settings.load_weights, *runs)
 
 
 def announce(session: MsSession, needed: int, injects: bool) -> None:

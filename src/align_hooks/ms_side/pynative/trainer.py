@@ -16,7 +16,7 @@ from align_hooks.hooking.hook import Args, Function, Instance, Kwargs
 from align_hooks.ms_side import state
 from align_hooks.ms_side.catalogue import PYNATIVE_TRAINER, training
 from align_hooks.ms_side.hooks.config import flat
-from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, stands_on, typed
+from align_hooks.ms_side.hooks.model import compute_type, optimizer_state, stands_on, typed, vocabulary
 from align_hooks.ms_side.model import built_class, model_of_network
 from align_hooks.ms_side.objects import Config
 from align_hooks.ms_side.optimizer import groups, kind_of, load_moments, optimizer_facts, refuse_without_moments
@@ -34,7 +34,6 @@ from align_hooks.ms_side.seeds import read_back
 from align_hooks.ms_side.session import MsSession
 from align_hooks.quantities.activations import ACTIVATIONS
 from align_hooks.quantities.optimizer_state import OPTIMIZER_STATE
-from align_hooks.replay.weights import vocabulary_fed
 from align_hooks.session.loading import layer_facts, load_state, say_own_names
 from align_hooks.session.step import record_state, record_step
 
@@ -74,11 +73,10 @@ def prepare(session: MsSession, trainer: Instance) -> None:
     if kind_of(trainer.optimizer) is None and (session.settings.steps(OPTIMIZER_STATE) or session.settings.load_weights):
         session.say(f"the optimizer is {type(trainer.optimizer).__name__}, whose state is neither recorded nor loaded")
     model = session.model = model_of_network(network)
-    runs = [None if source is None else source.run for source in (session.replay, session.injection)]
-    vocabulary = vocabulary_fed(session.settings.load_weights, *runs)
+    rows = vocabulary(session)
     with refuse_without_sizes():
-        session.model_config = model.facts(vocabulary)
-    session.parameters = parameters_of_rank(trainer.optimizer.parameters, model, vocabulary, session.launch)
+        session.model_config = model.facts(rows)
+    session.parameters = parameters_of_rank(trainer.optimizer.parameters, model, rows, session.launch)
     say_own_names(session, model.family.name if model.family else "", model.misfits, (each.fused for each in session.parameters.state))
     if session.place["tp_size"] == 1:  # else each rank chooses for a part of the sequence
         routers_of(session, network)

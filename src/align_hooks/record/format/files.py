@@ -190,14 +190,10 @@ class TensorFile:
         remedy: str = "record the step again",
         within: Path | None = None,
     ) -> None:
-        """Read the header.
+        """Read the header, whose ``digest`` is that of all tensors' digests; None for another tool's file.
 
-        Args:
-            path: The file.
-            digest: The digest of the header, which holds the tensors' digests; None for another tool's file.
-            types: The types of :data:`STORED` that a tensor may have; a record keeps fp32 only.
-            remedy: The end of every refusal.
-            within: The folder that no link may leave; None for a file of a record.
+        A tensor has one of ``types`` of :data:`STORED`, in a record only fp32. Every refusal ends with ``remedy``. No link of another
+        tool's file may leave the folder ``within``.
         """
         self.path, self._types, self._remedy = path, types, remedy
         try:

@@ -37,9 +37,8 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
     if session.own_loop is not None and not any(module is instance for module in session.chunks):
         return wrapped(*args, **kwargs)  # a reference model inside a forward step
     if session.step is not None and session.made == 0:
-        nothing: set[str] = set()
         names = functools.partial(unrecorded, inspect.signature(wrapped), args, kwargs)
-        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, nothing))
+        session.see_unrecorded(session.recording.best_effort("the names of the model's inputs", names, set()))
     session.see_packed(is_packed(packed_params(wrapped, args, kwargs)))
     # a pass outside a forward step is a recomputation
     if session.under_way is not None and session.recording.is_on and torch.is_grad_enabled():

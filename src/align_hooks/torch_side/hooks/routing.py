@@ -37,11 +37,10 @@ def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Arg
         if counted:
             session.current.attempt.expert_counts[name] = session.current.attempt.expert_counts.get(name, 0) + routing_map.sum(dim=0)
         if kept:
-            chosen, packed = chosen_by(instance, routing_map), session.packed
-            of_rows = (
-                chosen.view(rows_of(session.place, positions), -1, chosen.shape[1])
-                if packed
-                else chosen.view(positions, rows, -1).transpose(0, 1)
-            )
+            chosen = chosen_by(instance, routing_map)
+            if session.packed:
+                of_rows = chosen.view(rows_of(session.place, positions), -1, chosen.shape[1])
+            else:
+                of_rows = chosen.view(positions, rows, -1).transpose(0, 1)
             session.current.attempt.chosen_experts.setdefault(name, []).append(of_rows)
     return result
