@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import mindspore
 import numpy as np
 
-from align_hooks.ms_side.columns import as_taken
+from align_hooks.ms_side.columns import TYPES
 from align_hooks.ms_side.objects import Tensor
 from align_hooks.ms_side.session import MsSession
 from align_hooks.replay.batches import Replay
@@ -50,5 +50,5 @@ class RecordedBatches:
         self.replay.first, skipped = divmod(self.skipped, self.items())
         given = {"input_ids": "tokens", "labels": "labels", "loss_mask": "loss_mask", "position_ids": "position_ids"}
         for _, arrays in itertools.islice(self.replay.micro_batches(self.rows()), skipped, None):
-            yield {name: mindspore.Tensor(np.ascontiguousarray(as_taken(name, arrays[ours]))) for name, ours in given.items()}
+            yield {name: mindspore.Tensor(np.ascontiguousarray(arrays[ours], TYPES.get(name, np.int32))) for name, ours in given.items()}
         self.replay.batch(self.replay.steps[-1] + 1)
