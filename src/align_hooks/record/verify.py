@@ -1,7 +1,5 @@
 """The check of every byte of a run against its digest (``show --verify``), before and after a record is copied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -25,6 +23,17 @@ from align_hooks.record.read.run_files import BatchSource
 from align_hooks.record.reader import Run
 
 
+class FileCheck(Struct, frozen=True):
+    """A file or a row, and the function that reads and checks it."""
+
+    path: Path
+    read: Callable[[], object]
+    rank: int | None = None
+    step: int | None = None
+    file: bool = True
+    """Whether a worker can read it; False for a row."""
+
+
 class Verified(Struct):
     """The result of a verification."""
 
@@ -46,17 +55,6 @@ class Verified(Struct):
         else:
             self.wrong.append(unreadable(error, piece.rank, piece.step, str(piece.path.relative_to(self.run))))
         self.files += 1
-
-
-class FileCheck(Struct, frozen=True):
-    """A file or a row, and the function that reads and checks it."""
-
-    path: Path
-    read: Callable[[], object]
-    rank: int | None = None
-    step: int | None = None
-    file: bool = True
-    """Whether a worker can read it; False for a row."""
 
 
 def verify(run: Run, progress: Progress = silent, executor: Executor | None = None) -> Verified:
