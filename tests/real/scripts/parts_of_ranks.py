@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 from mindspore import Tensor
 
-from align_hooks.ms_side.pynative.operators import twins
+from align_hooks.ms_side.pynative.rehearsal import twins
 
 path, folder, *changes = sys.argv[1:]
 where = Path(folder)
