@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from align_hooks.errors import SettingsError, meant, shown
 from align_hooks.process.paths import ADDRESS, path_of, well_formed
 from align_hooks.process.storage import place_of
@@ -32,8 +34,7 @@ DIGITS = 15
 """The most digits of a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """A choice of training steps: ``all``, ``none``, or a comma list of ``N``, ``A-B``, ``A-B/S`` (B included).
 
     ``5 in Steps.parse("0,4-8/2")`` is False, ``6 in …`` is True. Steps count from 0.
@@ -128,8 +129,7 @@ def _joined(parts: Sequence[range]) -> list[range]:
     return joined
 
 
-@dataclass(frozen=True, slots=True)
-class Patterns:
+class Patterns(Struct, frozen=True):
     """A comma list of names with wildcards (``*``, ``?``, ``[…]``)."""
 
     parts: tuple[str, ...] = ()
@@ -152,8 +152,7 @@ class Patterns:
 NO_STEPS, EVERY_STEP = Steps.parse("none"), Steps.parse("all")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A recorded run to replay or load from, ``PATH@STEPS``."""
 
     path: Path

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from align_hooks.errors import RefusedRun
 from align_hooks.families.deepseek_v3 import DEEPSEEK_V3
@@ -43,11 +44,10 @@ WEIGHTS = [*((QWEN3, *weight) for weight in QWEN.items()), *((DEEPSEEK_V3, *weig
 class Named(Model):
     """A model whose table and sizes are given."""
 
-    __slots__ = ("given",)
-    given: NameTable
+    given: NameTable | None = None
 
     @property
-    def table(self) -> NameTable:
+    def table(self) -> NameTable | None:
         return self.given
 
     def dims(self, vocabulary: int | None) -> Dims:
@@ -60,8 +60,7 @@ def model(family: Any) -> Model:
     config = SimpleNamespace(
         use_contiguous_weight_layout_attention=False, use_interleaved_weight_layout_mlp=True, mla_qkv_concat=True, num_moe_experts=4
     )
-    object.__setattr__(made, "given", built.table_of(config))
-    return made
+    return structs.replace(made, given=built.table_of(config))
 
 
 def distributed(name: str, whole: Array, grid: Sequence[int], placements: Sequence[int | None], ranks: Sequence[int], rank: int) -> Any:
@@ -179,7 +178,7 @@ def test_experts_that_ranks_divide_have_names_of_a_family() -> None:
     """Own names of a stack say nothing of an expert."""
     name, shape = f"{LAYER}mlp.experts.weight1", (4, 8, 8)
     stranger = model(DEEPSEEK_V3)
-    object.__setattr__(stranger, "given", None)
+    stranger = structs.replace(stranger, given=None)
     whole = np.zeros(shape, np.float32)
     assert part_of(distributed(name, whole, (2,), (None,), (0, 1), 1), stranger, None, 1, 0) is not None
     with pytest.raises(RefusedRun, match="divided among ranks by experts, which no family names"):
@@ -189,7 +188,7 @@ def test_experts_that_ranks_divide_have_names_of_a_family() -> None:
 def test_only_experts_are_held_elsewhere() -> None:
     """A tensor that the model lacks is of no other rank, as there is no other stage."""
     known, name = model(DEEPSEEK_V3), f"{LAYER}mlp.experts.weight2"
-    object.__setattr__(known, "network", SimpleNamespace(get_parameters=list))
+    known = structs.replace(known, network=SimpleNamespace(get_parameters=list))
     weights = [distributed(name, np.zeros((4, 4, 8), np.float32), (2,), (0,), (0, 1), 1)]
     is_elsewhere = parameters_of_rank(weights, known, None, Launch(1, 2)).elsewhere()
     names = [f"model.layers.0.mlp.experts.{expert}.down_proj.weight" for expert in range(4)]

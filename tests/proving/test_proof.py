@@ -124,7 +124,7 @@ SHORT = {
 class Scripted(Trials):
     """Trials whose trainings are written down."""
 
-    script: list[Trained]
+    script: list[Trained] = []
 
     def start(self, way: Way, at: str) -> Trained:
         return replace(self.script.pop(0), way=way)

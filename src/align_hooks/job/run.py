@@ -6,6 +6,7 @@ The command may be torchrun, msrun or a script that prepares data first: the env
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -13,8 +14,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from align_hooks.errors import AlignHooksError, NothingRecorded, SettingsError, no_such
 from align_hooks.job import arguments_only
@@ -71,10 +73,10 @@ def run(command: Sequence[str]) -> int:
     if not settings.any_set():
         raise SettingsError(f"no {PREFIX}* variable asks for anything, so there is nothing to attach; align-hooks env lists them")
     outer = os.environ.pop(VARIABLE, None)  # so that an outer run does not attach to this process
-    if any(isinstance(getattr(settings, field.name), Source) for field in fields(settings)):
+    if any(isinstance(getattr(settings, field.name), Source) for field in dataclasses.fields(settings)):
         from align_hooks.session import Session  # not with the module, like refuse_finished below: numpy doubles the time to start
 
-        Session("run", replace(settings, run=None), Launch()).begin()  # opens the sources, claims nothing
+        Session("run", dataclasses.replace(settings, run=None), Launch()).begin()  # opens the sources, claims nothing
     if settings.run is not None:
         from align_hooks.record.write.earlier_record import refuse_finished
 
