@@ -127,7 +127,7 @@ def main() -> None:
     for name, config in MODELS.items():
         model = shapes(model_of(config, Path(name)))
         size = billions(sum(model.tensors.values()))
-        counts[name] = f"{name}: {size}parameters in {len(model.tensors):,} tensors, {len(model.points):,} points"
+        counts[name] = f"{name}: {size} parameters in {len(model.tensors):,} tensors, {len(model.points):,} points"
         with tempfile.TemporaryDirectory() as folder:
             columns[name] = dict(sizes(model, Path(folder)))
     print(*counts.values(), sep="\n")
