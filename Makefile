@@ -102,6 +102,7 @@ scale: $(READY)  ## curves of cost over ranks and steps, and 21 GB of 512 ranks 
 
 benchmark: $(READY)  ## what recording costs, beside the guide's code and msprobe, on both frameworks; MSPROBE names a Python that has it and Megatron-LM (an hour or two)
 	$(BIN)/python benchmarks/hooks.py $(MSPROBE:%=--msprobe %)
+	$(BIN)/python benchmarks/disk.py
 	$(BIN)/python benchmarks/run.py --rounds 3 $(MSPROBE:%=--msprobe %) --json build/cost.json
 
 patches: $(READY)  ## fetch every version that patches/ names, and apply, compile and remove its diff

@@ -42,7 +42,8 @@ def held(way: Way, size: str, where: Path, python: str) -> dict[str, float]:
 def ways(*, with_msprobe: bool) -> list[Way]:
     """Those that record something at some steps, but those whose hooks are in the model: activations, and msprobe's statistics."""
     tools = (None, "monitor") if with_msprobe else (None,)
-    outside = [way for way in on_megatron.WAYS if "ACTIVATIONS" not in way.variables and way.script != "alternating_pretrain.py"]
+    untimed = ("alternating_pretrain.py", "debug_mode_pretrain.py")
+    outside = [way for way in on_megatron.WAYS if "ACTIVATIONS" not in way.variables and way.script not in untimed]
     return [way for way in outside if way.selects and way.environment.get("MSPROBE") in tools]
 
 

@@ -1,4 +1,4 @@
-"""Megatron-LM's ways: ours, the guide's pasted code and msprobe, on the model of ``launch/llama.args`` in two sizes."""
+"""Megatron-LM's ways: ours, the guide's pasted code, torch's DebugMode and msprobe, on the model of ``launch/llama.args`` in two sizes."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ WAYS = (
     Way("activations", {"RUN": "", "ACTIVATIONS": "odd"}),
     Way("the guide: norms", environment={"GUIDE": "norms"}, script="guide_pretrain.py"),
     Way("the guide: gradients", environment={"GUIDE": "gradients"}, script="guide_pretrain.py"),
+    Way("torch's DebugMode", script="debug_mode_pretrain.py"),
     Way("msprobe monitor v2: norms", environment={"MSPROBE": "monitor"}, script="msprobe_pretrain.py"),
     Way("msprobe statistics L0", environment={"MSPROBE": "L0"}, script="msprobe_pretrain.py"),
     Way("msprobe statistics L1", environment={"MSPROBE": "L1"}, script="msprobe_pretrain.py"),

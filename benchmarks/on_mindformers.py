@@ -1,7 +1,7 @@
-"""MindFormers' ways, in GRAPH_MODE, on the batches and the weights of a run of Megatron-LM.
+"""MindFormers' ways, in GRAPH_MODE and by the PyNative trainer, on the batches and the weights of a run of Megatron-LM.
 
 A graph is compiled once, with what is recorded or without, and works in every step. The guide's way here is ``local_norm`` of
-MindFormers.
+MindFormers, which its PyNative trainer does not have.
 """
 
 from __future__ import annotations
@@ -34,30 +34,33 @@ WAYS = (
     Way("activations", {"RUN": "", "ACTIVATIONS": "odd"}),
     Way("the guide: local_norm of MindFormers", change={"runner_wrapper.local_norm": True}, selects=False),
 )
+PYNATIVE = tuple(way for way in WAYS if not way.change)
 
 
-def reference(size: str, where: Path) -> Path:
+def reference(size: str, where: Path, family: str = frameworks.LLAMA) -> Path:
     """A run of Megatron-LM on a model of this size, with the batches and the weights that all ways start from."""
     sizes = SIZES[size]
     change = {"--num-layers": sizes["layers"], "--hidden-size": sizes["hidden"], "--ffn-hidden-size": sizes["intermediate"]}
     change |= {"--num-attention-heads": sizes["heads"], "--train-iters": STEPS}
     texts = {flag: str(value) for flag, value in change.items()}
-    frameworks.megatron(where, change=texts, RUN=where / "run", BATCHES="all", WEIGHTS="0").succeeded()
+    frameworks.megatron(where, family=family, change=texts, RUN=where / "run", BATCHES="all", WEIGHTS="0").succeeded()
     return where / "run"
 
 
-def measure(way: Way, size: str, where: Path, fed_by: Path) -> Measured:
+def measure(way: Way, size: str, where: Path, fed_by: Path, *, pynative: bool = False) -> Measured:
     """Train once. Seconds are those that MindFormers prints for a step; the first has the compilation."""
-    sizes = SIZES[size]
-    change: dict[str, object] = {f"model.model_config.{key}_size": sizes[key] for key in ("hidden", "intermediate")}
-    change |= {f"model.model_config.num_{key}": sizes[key] for key in ("layers", "heads")} | {"lr_schedule.total_steps": STEPS}
-    change |= way.change
+    sizes, train = SIZES[size], frameworks.pynative if pynative else frameworks.mindformers
+    of_model = "model" if pynative else "model.model_config"
+    names = {"layers": "num_hidden_layers", "heads": "num_attention_heads"} if pynative else {"layers": "num_layers", "heads": "num_heads"}
+    names |= {"hidden": "hidden_size", "intermediate": "intermediate_size"}
+    change: dict[str, object] = {f"{of_model}.{name}": sizes[key] for key, name in names.items()}
+    change |= {"training.steps" if pynative else "lr_schedule.total_steps": STEPS} | dict(way.change)
     with tempfile.TemporaryDirectory(dir=where) as kept:
         asked = {"odd": f"1-{STEPS - 1}/2", "even": f"2-{STEPS}/2"}
         variables: dict[str, object] = {name: asked.get(value, value) for name, value in way.variables.items()}
         if "RUN" in variables:
             variables["RUN"] = Path(kept) / "run"
-        done = frameworks.mindformers(Path(kept), change=change, REPLAY_BATCHES=fed_by, LOAD_WEIGHTS=fed_by, **variables)
+        done = train(Path(kept), change=change, REPLAY_BATCHES=fed_by, LOAD_WEIGHTS=fed_by, **variables)
         done.succeeded()
         seconds = [float(number) / 1000 for number in re.findall(r"per_step_time: (\d+)ms", done.output)]
         return Measured(seconds[1:], seconds[0], left(Path(kept) / "run"))

@@ -51,7 +51,7 @@ def main() -> int:
     """Train all ways in turn, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--framework", choices=["megatron", "mindformers"], help="only these ways")
+    parser.add_argument("--framework", choices=["megatron", "mindformers", "pynative"], help="only these ways")
     parser.add_argument("--size", choices=["small", "large"], help="only this model")
     parser.add_argument("--ways", default="", help="only ways that have this in their name, or one of these, separated by commas")
     parser.add_argument("--msprobe", help="a Python that has msprobe and the frameworks; without it its ways are left out")
@@ -65,17 +65,19 @@ def main() -> int:
         disk = disk_speed(where)
         make_corpus(where)
         on_mindformers.frameworks.places["corpus"] = where / "corpus"
-        for framework, size in ((name, size) for name in ("megatron", "mindformers") for size in sizes):
+        of_framework = {"megatron": on_megatron.WAYS, "mindformers": on_mindformers.WAYS, "pynative": on_mindformers.PYNATIVE}
+        for framework, size in ((name, size) for name in of_framework for size in sizes):
             if options.framework not in (None, framework):
                 continue
-            module = {"megatron": on_megatron, "mindformers": on_mindformers}[framework]
-            can = [way for way in module.WAYS if options.msprobe or "MSPROBE" not in way.environment]
+            can = [way for way in of_framework[framework] if options.msprobe or "MSPROBE" not in way.environment]
             ways = [way for way in can if way.name == PLAIN or any(part in way.name for part in options.ways.split(","))]
             if framework == "megatron":
                 python = options.msprobe or sys.executable
                 measure = partial(on_megatron.measure, size=size, where=where, python=python, device=options.device)
             else:
-                measure = partial(on_mindformers.measure, size=size, where=where, fed_by=on_mindformers.reference(size, where / size))
+                family, kept = ("qwen3" if framework == "pynative" else on_mindformers.frameworks.LLAMA), where / f"{framework}_{size}"
+                fed_by = on_mindformers.reference(size, kept, family)
+                measure = partial(on_mindformers.measure, size=size, where=where, fed_by=fed_by, pynative=framework == "pynative")
             rounds = rounds_of(ways, options.rounds, measure)
             rows += [row(f"{framework}, {size}", way, rounds) for way in ways]
     Console(width=150).print(table(rows, disk))

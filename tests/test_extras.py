@@ -21,5 +21,5 @@ def test_an_extra_is_installed_by_the_names_of_its_packages(extra: str) -> None:
 
 def test_two_extras_are_one_command_and_a_package_that_is_not_installed_names_its_folders_extra() -> None:
     assert shlex.split(extras.installing("pandas", "mpi")) == ["pip", "install", "mpi4py>=3.1", "pandas>=2.1.1"]
-    with mock.patch.object(extras, "requires", side_effect=PackageNotFoundError):
+    with mock.patch("importlib.metadata.requires", side_effect=PackageNotFoundError):
         assert extras.installing("html") == "pip install '.[html]'"

@@ -242,7 +242,7 @@ def test_what_a_package_imports_of_ours(package: str) -> None:
 
 def test_a_record_is_checked_where_it_is_read() -> None:
     """The format's modules check JSON, and the reader of rows those; another tool's is its reader's, and a card its own."""
-    checking = [name for name in MODULES if imports(name) & {"msgspec.convert", "msgspec.Struct"}]
+    checking = [name for name in MODULES if imports(name) & {"msgspec.convert", "msgspec.Meta", "msgspec.json.Decoder"}]
     types = ("format.descriptions", "format.rows", "format.schema", "format.structured", "read.rows")
     of_others = "align_hooks.evidence.dumps.msprobe", "align_hooks.scenarios.card"
     assert checking == [of_others[0], *(f"align_hooks.record.{name}" for name in types), of_others[1]]

@@ -13,8 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from align_hooks._version import __version__
 from align_hooks.comparison.curves import side
@@ -254,7 +253,7 @@ def model_of(runs: Sequence[Run]) -> dict[str, object]:
 
 def text_of(card: Card) -> str:
     """Return the text of the file, sealed by its digest."""
-    body = HEAD + yaml_text(msgspec.to_builtins(card))
+    body = HEAD + yaml_text(to_builtins(card))
     return f"{body}{SEAL}{xxh3(body.encode())}\n"
 
 
@@ -283,8 +282,8 @@ def read_card(text: str, name: str) -> Card:
         values = plain_values(text, name)
         if isinstance(values, dict):
             values.pop(SEAL.strip(": "), None)
-        card = msgspec.convert(values, Card, strict=True)
-    except (msgspec.ValidationError, ConfigurationError) as error:
+        card = convert(values, Card, strict=True)
+    except (ValidationError, ConfigurationError) as error:
         raise RecordError(f"{name} is no card: {error}; certify writes one") from None
     if card.format != FORMAT:
         raise RecordError(f"{name} is a card of format {card.format}, and this version reads {FORMAT}")
