@@ -62,5 +62,5 @@ def measure(way: Way, size: str, where: Path, fed_by: Path, *, pynative: bool = 
             variables["RUN"] = Path(kept) / "run"
         done = train(Path(kept), change=change, REPLAY_BATCHES=fed_by, LOAD_WEIGHTS=fed_by, **variables)
         done.succeeded()
-        seconds = [float(number) / 1000 for number in re.findall(r"per_step_time: (\d+)ms", done.output)]
+        seconds = [float(number) / 1000 for number in re.findall(r"per_step_time: +(\d+)ms", done.output)]
         return Measured(seconds[1:], seconds[0], left(Path(kept) / "run"))
