@@ -248,6 +248,19 @@ def test_a_record_is_checked_where_it_is_read() -> None:
     assert checking == [of_others[0], *(f"align_hooks.record.{name}" for name in types), of_others[1]]
 
 
+def test_what_msgspec_refuses_is_caught_by_its_name() -> None:
+    """Its errors are no ValueErrors up to 0.20."""
+    reads = {"convert", "decode", "_decoded", "msgspec.convert", "msgspec.json.decode"}
+    unnamed = []
+    for name, path in MODULES.items():
+        for block in (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Try)):
+            called = {ast.unparse(call.func) for body in block.body for call in ast.walk(body) if isinstance(call, ast.Call)}
+            caught = " ".join(ast.unparse(handler.type) for handler in block.handlers if handler.type)
+            if called & reads and not ("MsgspecError" in caught or "ValidationError" in caught):
+                unnamed.append(f"{name}:{block.lineno}")
+    assert unnamed == []
+
+
 def test_everything_but_the_families_asks_their_registry() -> None:
     outside = [name for name in MODULES if not inside(name, "align_hooks.families")]
     asked = in_package("families.family families.megatron families.own families.registry")

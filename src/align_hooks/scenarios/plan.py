@@ -111,7 +111,7 @@ def read_plan(path: Path) -> ExperimentPlan:
         content = None if root is None else loader.construct_document(root)
     try:
         plan = msgspec.convert(content, ExperimentPlan)
-    except (ValueError, RecursionError, OverflowError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise ConfigurationError(f"{path}: {error}; docs/ladder.md shows what a ladder is") from None
     for problem in problems(plan):
         raise ConfigurationError(f"{path}: {problem}")

@@ -133,7 +133,7 @@ class Solving(Struct):
             return
         try:
             state = msgspec.json.decode(file.read_bytes(), type=SolveState)
-        except (OSError, ValueError) as error:
+        except (OSError, msgspec.MsgspecError, ValueError) as error:
             raise RecordError(f"{file} cannot be read: {error}; name another --folder") from None
         if (state.reference, state.candidate) != (commands[Side.REFERENCE], commands[Side.CANDIDATE]):
             raise AlignHooksError(f"{folder} holds the steps of other commands; name another --folder")

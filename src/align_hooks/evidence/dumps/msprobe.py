@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, MsgspecError, Struct, convert
 
 from align_hooks.errors import RecordError, shown
 from align_hooks.evidence.dumps.entry import AGAIN, INPUT, MOST_ELEMENTS, OUTPUT, Dump, DumpEntry, Statistics
@@ -106,7 +106,8 @@ def _places(path: Path) -> list[tuple[Path, int]]:
 def _converted(value: object, kind: type[T], fault: str) -> T:
     try:
         return convert(value, kind)
-    except (ValueError, RecursionError, OverflowError) as error:  # a name that is no text is a ValueError, a long integer an OverflowError
+    # a name that is no text is a ValueError, a long integer an OverflowError
+    except (MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise RecordError(f"{fault} ({shown(in_words(error))}); {AGAIN}") from None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from functools import cache
 from typing import TypeVar
 
-from msgspec import Struct, convert
+from msgspec import MsgspecError, Struct, convert
 from msgspec.structs import fields
 
 from align_hooks.errors import RecordError
@@ -25,7 +25,8 @@ def structured(kind: type[Structure], content: Mapping[str, Json], where: object
     try:
         known = {key: number(value) if key in numbers else value for key, value in content.items()}
         return convert({key: value for key, value in known.items() if value is not None or key in _required(kind)}, kind)
-    except (ValueError, RecursionError, OverflowError) as error:  # a name that is no text is a ValueError, a long integer an OverflowError
+    # a name that is no text is a ValueError, a long integer an OverflowError
+    except (MsgspecError, ValueError, RecursionError, OverflowError) as error:
         why, _, at = str(error).replace("`", "").partition(" - at $")
         named = f"{at.lstrip('.')}: {why}" if at.lstrip(".") else why
         raise RecordError(f"{where}: {named[:QUOTED]}; copy it again, or record the run again") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import MsgspecError
 from msgspec.json import decode
 
 from align_hooks.errors import RecordError
@@ -58,5 +59,5 @@ class Lines:
                     if not isinstance(row, dict):
                         raise RecordError(f"{self.path}: the row of step {step} is no object; record the run again")
                     yield step, row
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, MsgspecError, ValueError, RecursionError) as error:
             raise RecordError(f"{self.path}: the row of step {step} cannot be read ({in_words(error)}); record the run again") from None
