@@ -53,9 +53,14 @@ def _signature(function: Function) -> inspect.Signature:
     return inspect.signature(function)  # a tenth of a millisecond, in which a step would wait
 
 
-@functools.lru_cache(maxsize=64)
 def _place(function: Function, name: str) -> int | None:
     """Return the index of a parameter; None for one that is not given by position."""
+    # kept of functions alone: an object with a method may hold a model, and need not have a hash
+    return _place_in(function, name) if isinstance(function, FunctionType) else _place_in.__wrapped__(function, name)
+
+
+@functools.lru_cache(maxsize=64)
+def _place_in(function: Function, name: str) -> int | None:
     parameters = inspect.signature(function).parameters
     by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [*parameters].index(name) if name in parameters and parameters[name].kind not in by_keyword else None

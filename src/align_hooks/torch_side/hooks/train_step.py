@@ -39,12 +39,11 @@ SKIPPED = 1  # index of skipped_iter in train_step's result, 0.9 to 0.19
 def wrap(session: TorchSession, wrapped: Function, instance: Instance, args: Args, kwargs: Kwargs) -> Result:
     """Call ``train_step`` between the opening and the closing of the session's step."""
     given = functools.partial(argument, wrapped, args, kwargs)
-    forward_step_func = given("forward_step_func")
-    if forward_step_func is None:
-        raise TypeError("train_step is given no forward_step_func")
-    args, kwargs = with_argument(wrapped, args, kwargs, "forward_step_func", listening(session, forward_step_func))
     try:
         open_step(session, lambda: get_args().curr_iteration, given("opt_param_scheduler"))
+        if (forward_step_func := given("forward_step_func")) is None:
+            raise TypeError("train_step does not name its forward_step_func; decorate it with functools.wraps")
+        args, kwargs = with_argument(wrapped, args, kwargs, "forward_step_func", listening(session, forward_step_func))
         result = wrapped(*args, **kwargs)
         close(session, skipped=bool(result[SKIPPED]))
     finally:
