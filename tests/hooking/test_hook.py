@@ -30,7 +30,19 @@ def step(tokens: int, mask: int = 0) -> None:
     pass
 
 
-@pytest.mark.parametrize("function", [step, decorated(step), Model().forward, Model().wrapped, functools.partial(step, mask=3)])
+class Stranger:
+    """A callable of some other tool, without a hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, tokens: int, mask: int = 0) -> None:
+        pass
+
+
+FUNCTIONS = (step, decorated(step), Model().forward, Model().wrapped, functools.partial(step, mask=3), Stranger())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
 @pytest.mark.parametrize("guards", [False, True])
 def test_arguments_have_the_names_of_the_function(function: Any, guards: bool) -> None:
     seen: list[Any] = []
