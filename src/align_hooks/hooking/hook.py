@@ -25,45 +25,39 @@ Around: TypeAlias = Callable[[Function, Instance, Args, Kwargs], Result]
 
 def bound(wrapped: Function, args: Args, kwargs: Kwargs) -> inspect.BoundArguments:
     """Return a call's arguments by name; raises TypeError where the function does not take them."""
-    function = _unwrapped(wrapped)
-    signature = _signature(function) if isinstance(function, FunctionType) else inspect.signature(function)
-    return signature.bind(*args, **kwargs)
+    return _signature(wrapped).bind(*args, **kwargs)
 
 
 def argument(wrapped: Function, args: Args, kwargs: Kwargs, name: str) -> Any:
     """Return an argument of a call by its name, without the cost of :func:`bound`; None where it is not given."""
-    place = _place(_unwrapped(wrapped), name)
+    place = _place(wrapped, name)
     return args[place] if place is not None and place < len(args) else kwargs.get(name)
 
 
 def with_argument(wrapped: Function, args: Args, kwargs: Kwargs, name: str, value: object) -> tuple[Args, Kwargs]:
     """Return a call's arguments with another value of one, given as it was."""
-    place = _place(_unwrapped(wrapped), name)
+    place = _place(wrapped, name)
     if place is not None and place < len(args):
         return (*args[:place], value, *args[place + 1 :]), kwargs
     return args, kwargs | {name: value}
 
 
-def _unwrapped(wrapped: Function) -> Function:
-    return wrapped if isinstance(wrapped, MethodType) else getattr(wrapped, "__wrapped__", wrapped)
-
-
-@functools.lru_cache(maxsize=64)
-def _signature(function: Function) -> inspect.Signature:
-    return inspect.signature(function)  # a tenth of a millisecond, in which a step would wait
-
-
-def _place(function: Function, name: str) -> int | None:
+def _place(wrapped: Function, name: str) -> int | None:
     """Return the index of a parameter; None for one that is not given by position."""
-    # kept of functions alone: an object with a method may hold a model, and need not have a hash
-    return _place_in(function, name) if isinstance(function, FunctionType) else _place_in.__wrapped__(function, name)
-
-
-@functools.lru_cache(maxsize=64)
-def _place_in(function: Function, name: str) -> int | None:
-    parameters = inspect.signature(function).parameters
+    parameters = _signature(wrapped).parameters
     by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [*parameters].index(name) if name in parameters and parameters[name].kind not in by_keyword else None
+
+
+def _signature(wrapped: Function) -> inspect.Signature:
+    function = wrapped if isinstance(wrapped, MethodType) else getattr(wrapped, "__wrapped__", wrapped)
+    # kept of functions alone: an object with a method may hold a model, and need not have a hash
+    return _of_function(function) if isinstance(function, FunctionType) else inspect.signature(function)
+
+
+@functools.lru_cache(maxsize=64)
+def _of_function(function: Function) -> inspect.Signature:
+    return inspect.signature(function)  # a tenth of a millisecond, in which a step would wait
 
 
 class Hook(Struct, frozen=True):
