@@ -149,7 +149,7 @@ def sketch(piece: Array, shard: Shard) -> NDArray[np.float64]:
 
 
 def as_stored(sketches: Mapping[str, Sequence[float]]) -> dict[str, str]:
-    """Return sketches as a row has them: base64 of fp64, little-endian, in less than half of the bytes of decimal digits."""
+    """Return sketches as a row has them: base64 of fp64, little-endian, in half of the bytes of decimal digits."""
     return {name: b64encode(np.asarray(sums, STORED).tobytes()).decode("ascii") for name, sums in sketches.items()}
 
 
